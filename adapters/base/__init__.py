@@ -1,0 +1,1 @@
+"""Value types, protocols and errors that all adapters share."""

@@ -1,0 +1,80 @@
+"""What a checkpoint must do: its tensors, as headers first and bytes on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from .values import Anomaly, Value
+
+
+class TensorInfo(Value):
+    """One tensor as its file's header declares it.
+
+    Attributes:
+        name: as written in the file.
+        dtype: short dtype name (`bf16`); for GGUF block types their own name, e.g. `q4_1`.
+        shape: rows first.
+        file: path of the file inside the release.
+        offset: first byte, from the start of the file.
+        bytes: length in bytes.
+    """
+
+    name: str
+    dtype: str
+    shape: Sequence[int]
+    file: str
+    offset: int
+    bytes: int
+
+    @property
+    def elements(self) -> int:
+        """Number of stored elements (packed containers counted as stored)."""
+        total = 1
+        for dim in self.shape:
+            total *= dim
+        return total
+
+
+class Checkpoint(Protocol):
+    """The tensors of one release.
+
+    Attributes:
+        format: `safetensors`, `gguf`, `pickle` or `none`.
+        anomalies: what is wrong with index, headers and files; never empty silently.
+    """
+
+    format: str
+    anomalies: Sequence[Anomaly]
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """All readable tensors by name, from headers alone."""
+        ...
+
+    @property
+    def shards(self) -> Sequence[str]:
+        """The canonical tensor files, in natural order."""
+        ...
+
+    @property
+    def header_bytes(self) -> int:
+        """Bytes of all headers that were read."""
+        ...
+
+    def identity(self, name: str) -> str:
+        """Changes whenever the bytes of this tensor may have changed (its file's identity and its place)."""
+        ...
+
+    def path(self, name: str) -> Path:
+        """The local file that holds the tensor, fetched first where it is remote."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """The tensor's bytes as stored.
+
+        Raises:
+            CheckpointError: the file ends before the tensor does.
+        """
+        ...

@@ -1,0 +1,134 @@
+"""The one exception tree. Each error is one sentence for a person: what, where, what to do, a stable code.
+
+Day0Error
+├── InputError            the command or its input cannot be used; exit status 2, no record is made
+├── SourceError           a file of the release cannot be listed or read
+├── CheckpointError       a tensor file is not what its format demands
+├── SkeletonError         the structure cannot be built (unknown type, needs repository code)
+├── UnsupportedError      the target lacks the capability that was asked for
+└── WorkerError           the process in which a target runs did not answer
+    ├── WorkerCrashed     it died (signal or exit status)
+    ├── WorkerTimeout     it passed its time limit and was killed
+    ├── WorkerOutOfMemory it passed its memory limit and was killed
+    ├── WorkerUnusable    it could not start (import error, missing Python)
+    └── RemoteError       it answered with an error of the stack's own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Day0Error(Exception):
+    """An error that a person reads.
+
+    Args:
+        message: what happened and where, with the values met; one sentence.
+        code: stable identifier, listed in docs/errors.md.
+        remedy: what to do next; one sentence, or empty where nothing helps.
+    """
+
+    default_code = "E000"
+
+    def __init__(self, message: str, *, code: str | None = None, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        sentence = self.message.rstrip(".")
+        tail = f" {self.remedy}" if self.remedy else ""
+        return f"{sentence} [{self.code}].{tail}"
+
+
+class InputError(Day0Error):
+    """The command or its input cannot be used."""
+
+    default_code = "E100"
+
+
+class SourceError(Day0Error):
+    """A file of the release cannot be listed or read."""
+
+    default_code = "E200"
+
+
+class CheckpointError(Day0Error):
+    """A tensor file is not what its format demands."""
+
+    default_code = "E300"
+
+
+class SkeletonError(Day0Error):
+    """The structure of the model cannot be built."""
+
+    default_code = "E400"
+
+
+class UnsupportedError(Day0Error):
+    """The target lacks the capability that was asked for."""
+
+    default_code = "E500"
+
+
+class WorkerError(Day0Error):
+    """The process in which a target runs did not answer.
+
+    Args:
+        message: see `Day0Error`.
+        log: the last lines that the worker wrote, oldest first.
+        code: see `Day0Error`.
+        remedy: see `Day0Error`.
+    """
+
+    default_code = "E600"
+
+    def __init__(
+        self, message: str, *, log: Sequence[str] = (), code: str | None = None, remedy: str = ""
+    ) -> None:
+        super().__init__(message, code=code, remedy=remedy)
+        self.log = tuple(log)
+
+
+class WorkerCrashed(WorkerError):
+    """The worker died by a signal or left with an exit status of its own."""
+
+    default_code = "E601"
+
+
+class WorkerTimeout(WorkerError):
+    """The worker passed its time limit and was killed."""
+
+    default_code = "E602"
+
+
+class WorkerOutOfMemory(WorkerError):
+    """The worker passed its memory limit and was killed."""
+
+    default_code = "E603"
+
+
+class WorkerUnusable(WorkerError):
+    """The worker could not start."""
+
+    default_code = "E604"
+
+
+class RemoteError(WorkerError):
+    """The worker lives and answered with an error of the stack's own.
+
+    Args:
+        message: see `Day0Error`.
+        kind: one of `day0_worker.stack.ERROR_KINDS`
+            (`missing_operator dtype shape key_mismatch memory import unsupported runtime`).
+        type_name: the exception's class name in the worker.
+        log: the last frames of the worker's traceback and its last log lines.
+    """
+
+    default_code = "E605"
+
+    def __init__(self, message: str, *, kind: str, type_name: str, log: Sequence[str] = ()) -> None:
+        super().__init__(message, log=log)
+        self.kind = kind
+        self.type_name = type_name

@@ -1,0 +1,111 @@
+"""The structure of a model without weights: what every stage reads instead of a module object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .operator_call import OperatorCall
+from .values import Value
+
+
+class WeightRecipe(Value):
+    """How one parameter of a node is made from checkpoint tensors.
+
+    Attributes:
+        expression: JSON tree evaluated by `day0_worker.weights`: a leaf `{"tensor": NAME}` or
+            `{"stack": [..], "dim": 0}`, `{"cat": [..], "dim": 0}`, `{"chunk": X, "index": 0, "of": 2, "dim": 0}`,
+            `{"transpose": X, "dims": [0, 1]}`, `{"dequantize": "fp8_block", "weight": X, "scale": Y,
+            "block": [128, 128]}`.
+        tensors: names of all checkpoint tensors it reads.
+        shape: of the parameter.
+    """
+
+    expression: Any
+    tensors: Sequence[str]
+    shape: Sequence[int]
+
+
+class StateSize(Value):
+    """What a node keeps between calls, in elements.
+
+    Attributes:
+        kind: `kv`, `latent`, `convolution`, `recurrent` or `none`.
+        per_token: elements per token and sequence.
+        per_sequence: elements per sequence, whatever its length.
+        window: tokens after which `per_token` stops growing; 0: never.
+    """
+
+    kind: str = "none"
+    per_token: int = 0
+    per_sequence: int = 0
+    window: int = 0
+
+
+class Node(Value):
+    """One block of the model.
+
+    Attributes:
+        name: transformers' module path, e.g. `model.layers.3`; the key that joins everything.
+        role: `embedding`, `layer`, `norm`, `head`, `position`, `vision`, `projector` or `unknown`.
+        kind: digest of the node's graph with its weights lifted out; equal kinds share one graph.
+        layer_kind: attention word of the design's vocabulary (`full`, `sliding`, ...) or empty.
+        feed_forward: `dense`, `moe` or empty.
+        reads: node names whose outputs it takes; empty for the first.
+        weights: parameter name inside the node -> recipe.
+        missing: parameters of the node for which the checkpoint has no tensor (tied ones apart).
+        tied: parameter name inside the node -> full parameter name it shares its tensor with.
+        state: what it keeps between calls.
+    """
+
+    name: str
+    role: str
+    kind: str
+    layer_kind: str = ""
+    feed_forward: str = ""
+    reads: Sequence[str] = ()
+    weights: Mapping[str, WeightRecipe] = {}
+    missing: Sequence[str] = ()
+    tied: Mapping[str, str] = {}
+    state: StateSize = StateSize()
+
+
+class Skeleton(Value):
+    """All nodes in topological order, and the operators one forward calls.
+
+    Attributes:
+        architecture: transformers class that was built, e.g. `LlamaForCausalLM`.
+        model_type: of the config that was built (text part of a composite config).
+        config: the config it was built from, as JSON, quantisation taken out.
+        nodes: in the order in which a forward calls them.
+        unused: checkpoint tensors that no node takes.
+        operators: captured calls over all phases; `count` is over the whole model.
+        builder: versions of what built it (torch, transformers).
+    """
+
+    architecture: str
+    model_type: str
+    config: Mapping[str, Any]
+    nodes: Sequence[Node]
+    unused: Sequence[str] = ()
+    operators: Sequence[OperatorCall] = ()
+    builder: Mapping[str, str] = {}
+
+    def node(self, name: str) -> Node:
+        """The node of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise KeyError(name)
+
+    @property
+    def kinds(self) -> Mapping[str, Sequence[str]]:
+        """Kind -> names of its nodes, in order."""
+        groups: dict[str, list[str]] = {}
+        for node in self.nodes:
+            groups.setdefault(node.kind, []).append(node.name)
+        return groups

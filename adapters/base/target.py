@@ -1,0 +1,204 @@
+"""What a stage may ask of a target. Every target runs behind a worker; see docs/worker-protocol.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .operator_call import OperatorCall
+from .target_spec import TargetSpec
+from .values import Anomaly, Fingerprint, Value
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TARGET_API = 1
+CAPABILITIES = ("op", "fragment", "grad", "model", "generate", "prompt_logprobs", "collectives")
+
+
+class Device(Value):
+    """One device as the stack sees it.
+
+    Attributes:
+        name: e.g. `NVIDIA H200` or the processor's name.
+        memory_bytes: what the driver reports; 0 where it does not say.
+    """
+
+    name: str
+    memory_bytes: int = 0
+
+
+class TargetDescription(Value):
+    """What `describe()` answers.
+
+    Attributes:
+        api: version of the target contract the worker speaks.
+        capabilities: out of `CAPABILITIES`.
+        dtypes: role (`weights`, `activations`, `collectives`) -> short names that work.
+        devices: as many as the stack sees.
+        fingerprint: of stack, driver and device.
+        anomalies: what the stack said of itself, e.g. a package it lacks.
+    """
+
+    api: int
+    capabilities: Sequence[str]
+    dtypes: Mapping[str, Sequence[str]]
+    devices: Sequence[Device]
+    fingerprint: Fingerprint
+    anomalies: Sequence[Anomaly] = ()
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One node to prepare, by description: the module is built inside the worker.
+
+    Attributes:
+        node: transformers' module path; the representative of its kind.
+        kind: digest of the graph.
+        architecture: class to build, e.g. `LlamaForCausalLM`.
+        config: config.json as JSON, quantisation taken out.
+        dtype: short name of weights and activations.
+        options: from the target, e.g. `{"attn": "eager", "experts": "grouped_mm"}`.
+    """
+
+    node: str
+    kind: str
+    architecture: str
+    config: Mapping[str, Any]
+    dtype: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments or results of one node call: a JSON tree and its tensors by name.
+
+    The tree holds null, booleans, numbers, strings, lists, and marked objects: `{"$tensor": NAME}`,
+    `{"$tuple": [...]}`, `{"$dict": {...}}`, `{"$dtype": "bf16"}`, `{"$state": true}` (the node's cache object, which
+    lives in the worker), `{"$output": {...}}` (a dict-like model output).
+    """
+
+    tree: Any
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run gave back.
+
+    Attributes:
+        outputs: of the node or operator.
+        seconds: of the execution alone, device synchronised.
+        peak_bytes: highest device memory during it (CPU: highest growth of the process); 0 if unknown.
+        operators: implementation that ran where the stack chose one, e.g. `experts=grouped_mm`.
+        anomalies: what the stack remarked.
+    """
+
+    outputs: Call
+    seconds: float
+    peak_bytes: int
+    operators: Mapping[str, str]
+    anomalies: Sequence[Anomaly]
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What the target's own loader said of a checkpoint folder.
+
+    Attributes:
+        missing: parameters the model has and the checkpoint lacks.
+        unexpected: tensors the checkpoint has and the model lacks.
+        mismatched: `NAME: shape in checkpoint, shape in model`.
+        seconds: wall time.
+        weight_bytes: of the parameters as loaded.
+    """
+
+    missing: Sequence[str]
+    unexpected: Sequence[str]
+    mismatched: Sequence[str]
+    seconds: float
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A greedy continuation.
+
+    Attributes:
+        tokens: new token ids, per sequence.
+        first_token_seconds: from the call to the first new token.
+        seconds: of the whole.
+        peak_bytes: highest memory of the worker or device meanwhile.
+    """
+
+    tokens: Sequence[Sequence[int]]
+    first_token_seconds: float
+    seconds: float
+    peak_bytes: int
+
+
+class Target(Protocol):
+    """One stack on a device, behind a worker. All methods may raise `WorkerError` and `UnsupportedError`.
+
+    Attributes:
+        spec: as the person named it.
+        timeout: seconds that one call may take before the worker is killed (WorkerTimeout).
+    """
+
+    spec: TargetSpec
+    timeout: float
+
+    def describe(self) -> TargetDescription:
+        """Capabilities, dtypes, devices and fingerprint; asked once, then remembered."""
+        ...
+
+    def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
+        """Builds (exports, compiles) one kind; `mode` is `prefill` or `decode`. Returns the handle for `run`."""
+        ...
+
+    def run(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        state: str | None = None,
+    ) -> Answer:
+        """Runs one node of the prepared kind.
+
+        Args:
+            handle: from `prepare`.
+            node: which node of that kind.
+            weights: parameter -> expression whose leaves are `{"file": PATH, "offset": O, "dtype": D, "shape": S}`
+                (read by the worker itself) or `{"value": TENSOR}`; empty: the node's weights of the last run
+                are still there.
+            inputs: the node's arguments.
+            state: name of the sequence whose cache the worker keeps for this node; None: no cache.
+        """
+        ...
+
+    def run_op(self, call: OperatorCall, tensors: Sequence[Tensor]) -> Answer:
+        """Runs one operator on the given tensor arguments (in order of their `alias` numbers)."""
+        ...
+
+    def load(self, folder: str, *, dtype: str) -> LoadReport:
+        """Loads a checkpoint folder by the stack's own loader; `score` and `generate` use it."""
+        ...
+
+    def score(self, tokens: Sequence[Sequence[int]]) -> Answer:
+        """Logits [batch, length, vocabulary] of the loaded model, teacher-forced."""
+        ...
+
+    def generate(self, tokens: Sequence[Sequence[int]], *, new_tokens: int) -> Generation:
+        """Greedy continuation by the loaded model."""
+        ...
+
+    def launch(self, world_size: int, job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Runs a named job on that many ranks and returns each rank's result."""
+        ...
+
+    def close(self) -> None:
+        """Ends the worker and everything it started."""
+        ...

@@ -1,0 +1,105 @@
+"""The contract of a stack: what runs inside the worker. A vendor derives from `Stack` and overrides what differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+
+if TYPE_CHECKING:
+    import torch
+
+STACK_API = 1
+
+ERROR_KINDS = (
+    "missing_operator",  # the stack has no kernel for this operator
+    "dtype",  # it has one, but not for these dtypes
+    "shape",  # it has one, but not for these shapes or attributes
+    "key_mismatch",  # the loader's names or shapes do not fit the checkpoint
+    "memory",  # the device or process ran out of memory
+    "import",  # a package that the stack needs is not there
+    "unsupported",  # the stack does not claim to do this
+    "runtime",  # anything else
+)
+
+
+class StackError(Exception):
+    """An error with a kind out of `ERROR_KINDS`; any other exception is classified by its text."""
+
+    def __init__(self, message: str, kind: str = "runtime") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass
+class NodeRun:
+    """Everything one run of a node needs, decoded.
+
+    Attributes:
+        handle: what `prepare` returned.
+        node: transformers' module path of the node.
+        weights: parameter name inside the node -> tensor on the CPU in the dtype of the checkpoint; None where
+            the node's weights of the last run are to be used again.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        state: name of the sequence whose cache belongs to this run, or None.
+    """
+
+    handle: str
+    node: str
+    weights: Optional[Mapping[str, "torch.Tensor"]]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    state: Optional[str]
+
+
+class Stack:
+    """Base of all stacks. A method that is not overridden answers that the stack does not claim to do this.
+
+    Args:
+        device: torch device type from the target grammar, e.g. `cuda`.
+        count: number of devices asked for.
+        dtype: short dtype name or None.
+        options: what follows `?` in the target.
+    """
+
+    name = ""
+    capabilities: Sequence[str] = ()
+
+    def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
+        self.device = device
+        self.count = count
+        self.dtype = dtype
+        self.options = dict(options)
+
+    def describe(self) -> Dict[str, Any]:
+        """Capabilities, dtypes per role, devices and fingerprint, as in docs/worker-protocol.md."""
+        raise StackError(f"{self.name} does not describe itself", "unsupported")
+
+    def prepare(self, fragment: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: str,
+                weights: str) -> str:  # fmt: skip
+        """Builds one kind from its description and example arguments; returns a handle."""
+        raise StackError(f"{self.name} does not run fragments", "unsupported")
+
+    def run(self, job: NodeRun) -> Any:
+        """Runs one node and returns its output as the module would."""
+        raise StackError(f"{self.name} does not run fragments", "unsupported")
+
+    def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Runs one operator on CPU tensors and returns its outputs."""
+        raise StackError(f"{self.name} does not run single operators", "unsupported")
+
+    def load(self, folder: str, dtype: str) -> Dict[str, Any]:
+        """Loads a checkpoint folder by the stack's own loader; says missing, unexpected, mismatched keys."""
+        raise StackError(f"{self.name} does not load checkpoints", "unsupported")
+
+    def score(self, tokens: List[List[int]]) -> Any:
+        """Logits [batch, length, vocabulary] of the loaded model."""
+        raise StackError(f"{self.name} does not score", "unsupported")
+
+    def generate(self, tokens: List[List[int]], new_tokens: int) -> Dict[str, Any]:
+        """Greedy continuation: tokens, first_token_seconds, seconds, peak_bytes."""
+        raise StackError(f"{self.name} does not generate", "unsupported")
+
+    def launch(self, world_size: int, job: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        """Runs a job of `day0_worker.ranks` on that many ranks."""
+        raise StackError(f"{self.name} does not run collectives", "unsupported")

@@ -1,0 +1,1 @@
+"""What happens, in order: the flows and the command line."""

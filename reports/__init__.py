@@ -1,0 +1,1 @@
+"""Records -> report.json, report.html, diff of two runs, index of runs."""

@@ -1,0 +1,19 @@
+"""The one catalogue of findings, one file a stage; docs/findings.md is generated from it."""
+
+from __future__ import annotations
+
+from .coverage import ENTRIES as _COVERAGE
+from .entry import Entry
+from .inventory import ENTRIES as _INVENTORY
+from .minimal import ENTRIES as _MINIMAL
+from .numerics import ENTRIES as _NUMERICS
+from .plan import ENTRIES as _PLAN
+from .scale import ENTRIES as _SCALE
+
+CATALOGUE: dict[str, Entry] = {
+    entry.code: entry
+    for entries in (_INVENTORY, _COVERAGE, _MINIMAL, _NUMERICS, _PLAN, _SCALE)
+    for entry in entries
+}
+
+__all__ = ["CATALOGUE", "Entry"]

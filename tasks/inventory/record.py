@@ -1,0 +1,197 @@
+"""What inventory hands on: what the release is, counted from headers and config alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from day0.adapters.base.values import Size, Value
+
+from ..record import StageRecord
+
+STAGE = "inventory"
+STAGE_VERSION = 1
+
+
+class Identity(Value):
+    """Which release, exactly.
+
+    Attributes:
+        model: as the person named it.
+        revision: pinned commit, or a digest for a folder or bare config.
+        config_digest: of config.json.
+        structure_digest: of config.json and every tensor's name, dtype and shape.
+        weights_digest: over the identities of all tensors.
+    """
+
+    model: str
+    revision: str
+    config_digest: str
+    structure_digest: str
+    weights_digest: str
+
+
+class Totals(Value):
+    """Exact totals; `main_params` is logical minus multi-token prediction, vision included."""
+
+    tensors: int
+    shards: int
+    data_bytes: int
+    logical_params: int
+    aux_elements: int
+    mtp_params: int
+    vision_params: int
+    routed_expert_params: int
+    main_params: int
+
+
+class ActiveParams(Value):
+    """Active parameters in the three published conventions: text only, routed experts times top-k over number."""
+
+    with_embedding_and_head: int
+    without_embedding: int
+    without_embedding_and_head: int
+
+
+class Layer(Value):
+    """One layer of the text model.
+
+    Attributes:
+        name: module path, e.g. `model.layers.3`.
+        index: position.
+        kind: attention word, e.g. `full`, `sliding`, `mla`, `linear`, `state_space`.
+        feed_forward: `dense` or `moe`.
+        params: logical parameters.
+        bytes: as stored, side tensors included.
+        kv_bytes_per_token: bf16, before any window is full.
+    """
+
+    name: str
+    index: int
+    kind: str
+    feed_forward: str
+    params: int
+    bytes: int
+    kv_bytes_per_token: int
+
+
+class RoleSize(Value):
+    """Parameters and bytes of one role over the whole model, by stored dtype."""
+
+    params: int
+    bytes: int
+    dtypes: Mapping[str, Size]
+
+
+class Quantization(Value):
+    """The quantisation in one normal form.
+
+    Attributes:
+        scheme: word of the design's vocabulary, `none` where weights are plain.
+        bits: of the low-precision weights; 0 for none.
+        group: block size, an integer or [rows, columns]; 0 for none.
+        excluded: module patterns left in high precision, as declared.
+    """
+
+    scheme: str = "none"
+    bits: int = 0
+    group: int | Sequence[int] = 0
+    excluded: Sequence[str] = ()
+
+
+class TiedEmbeddings(Value):
+    """Whether embedding and head share a tensor: as the config says, as the tensors show (None: cannot tell)."""
+
+    config: bool | None
+    tensors: bool | None
+
+
+class Architecture(Value):
+    """What the config says, in one vocabulary; 0 or empty where it does not say."""
+
+    architecture: str = ""
+    model_type: str = ""
+    dtype: str = ""
+    hidden_size: int = 0
+    intermediate_size: int = 0
+    moe_intermediate_size: int = 0
+    layers: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    vocab_size: int = 0
+    max_positions: int = 0
+    sliding_window: int = 0
+    experts: int = 0
+    shared_experts: int = 0
+    top_k: int = 0
+    position: str = ""
+    activation: str = ""
+    norm_eps: float = 0.0
+    custom_code: Sequence[str] = ()
+
+
+class Shard(Value):
+    """One canonical tensor file."""
+
+    path: str
+    size: int
+    tensors: int
+    dtypes: Sequence[str]
+
+
+class InventoryFacts(Value):
+    """Everything inventory knows for certain.
+
+    Attributes:
+        identity: which release.
+        format: `safetensors`, `gguf`, `pickle` or `none`.
+        totals: exact counts.
+        active_params: three conventions.
+        kv_bytes_per_token: bf16, all layers, before any window is full.
+        kv_bytes_per_token_growing: bf16, the layers that never stop growing.
+        kv_window_bytes: window length in tokens -> bf16 bytes per token of the layers with that window.
+        state_bytes_per_sequence: bf16 bytes that do not grow with length.
+        layers: of the text model, in order.
+        roles: role -> size.
+        quantization: normal form.
+        tied_embeddings: config against tensors.
+        architecture: config facts.
+        config: config.json as parsed.
+        shards: canonical tensor files.
+        header_bytes_total: bytes of all headers.
+        unknown_tensors: patterns of names that no role was found for.
+    """
+
+    identity: Identity
+    format: str
+    totals: Totals
+    active_params: ActiveParams
+    kv_bytes_per_token: int
+    kv_bytes_per_token_growing: int
+    kv_window_bytes: Mapping[int, int] = {}
+    state_bytes_per_sequence: int
+    layers: Sequence[Layer]
+    roles: Mapping[str, RoleSize]
+    quantization: Quantization
+    tied_embeddings: TiedEmbeddings
+    architecture: Architecture
+    config: Mapping[str, Any]
+    shards: Sequence[Shard]
+    header_bytes_total: int
+    unknown_tensors: Sequence[str] = ()
+
+
+class InventoryObservations(Value):
+    """Times of the reading."""
+
+    seconds: float = 0.0
+
+
+class InventoryRecord(StageRecord):
+    """The inventory stage's record."""
+
+    stage: str = STAGE
+    stage_version: int = STAGE_VERSION
+    facts: InventoryFacts
+    observations: InventoryObservations = InventoryObservations()

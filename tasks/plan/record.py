@@ -1,0 +1,99 @@
+"""What plan hands on: which configuration fits where, as estimates with their arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from day0.adapters.base.values import Value
+
+from ..record import StageRecord
+
+STAGE = "plan"
+STAGE_VERSION = 1
+
+
+class RuleCheck(Value):
+    """One engine rule applied to one configuration.
+
+    Attributes:
+        rule: `r1` heads, `r2` KV heads, `r3` block-quantised shards.
+        holds: whether it is kept.
+        arithmetic: the numbers, e.g. `9 heads % 4 = 1`.
+    """
+
+    rule: str
+    holds: bool
+    arithmetic: str
+
+
+class Config(Value):
+    """One configuration on one chip.
+
+    Attributes:
+        chip: profile name.
+        devices: number of them.
+        tensor_parallel: degree.
+        expert_parallel: degree; 1 for none.
+        pipeline_parallel: degree.
+        weight_dtype: as loaded.
+        kv_dtype: of the cache.
+        memory_bytes: usable per device, by the profile.
+        weight_bytes: per device, the fullest one.
+        kv_bytes_per_token: per device and sequence.
+        state_bytes_per_sequence: per device.
+        reserve_bytes: held back for activations, graphs and communication.
+        max_context: tokens that one sequence can hold, capped at the model's own maximum.
+        concurrency: sequences of that length at once.
+        fits: `fits`, `tight` or `no`.
+        limited_by: what gives out first, in words.
+        rules: each rule that was applied.
+        command: command line to copy; empty where nothing fits.
+    """
+
+    chip: str
+    devices: int
+    tensor_parallel: int
+    expert_parallel: int
+    pipeline_parallel: int
+    weight_dtype: str
+    kv_dtype: str
+    memory_bytes: int
+    weight_bytes: int
+    kv_bytes_per_token: int
+    state_bytes_per_sequence: int
+    reserve_bytes: int
+    max_context: int
+    concurrency: int
+    fits: str
+    limited_by: str
+    rules: Sequence[RuleCheck]
+    command: str
+
+
+class PlanFacts(Value):
+    """All configurations looked at.
+
+    Attributes:
+        recommended: the best per chip; what the report shows first.
+        rejected: those that break a rule or do not fit, with the arithmetic.
+        estimate: always true in this version: nothing was measured on these chips.
+    """
+
+    recommended: Sequence[Config]
+    rejected: Sequence[Config]
+    estimate: bool = True
+
+
+class PlanObservations(Value):
+    """What the planning took."""
+
+    seconds: float = 0.0
+
+
+class PlanRecord(StageRecord):
+    """The plan stage's record."""
+
+    stage: str = STAGE
+    stage_version: int = STAGE_VERSION
+    facts: PlanFacts
+    observations: PlanObservations = PlanObservations()

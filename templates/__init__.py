@@ -1,0 +1,1 @@
+"""Jinja2 templates of the report and of the configs it recommends."""
