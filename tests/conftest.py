@@ -1,0 +1,18 @@
+"""What all tests share: `tests/support` on the path, and no test ever touches the person's own settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+_TESTS = Path(__file__).parent
+sys.path.insert(0, str(_TESTS))
+
+# Read at import by the libraries concerned, so set before the first test module is loaded.
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["DO_NOT_TRACK"] = "1"
+os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="day0-prefect-")
+os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
