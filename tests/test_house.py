@@ -1,4 +1,4 @@
-"""The house rules that a machine can hold: sizes, rooms, light verbs, README commands, nothing private in the files."""
+"""The house rules that a machine can hold: sizes, rooms, light verbs, README commands, nothing private."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def test_the_worker_side_imports_only_what_a_vendors_environment_has() -> None:
     for path in tracked("adapters/worker_side/*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 9))
         top_level = ast.Module(
-            body=[node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], type_ignores=[]
+            body=[node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)],
+            type_ignores=[],
         )
         for name in imported_names(top_level):
             assert name.split(".")[0] in allowed, f"{path.name} imports {name} at its top"
@@ -106,7 +107,11 @@ def test_broad_excepts_and_silenced_checks_say_why() -> None:
                 if "#" not in near:
                     silent.append(f"{path.relative_to(ROOT)}:{number + 1} {line.strip()}")
             ignored = re.search(r"(type: ignore\S*|noqa\S*)(.*)", comment)
-            if ignored and path != Path(__file__) and len(ignored[2].strip(" :#-ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789,")) < 8:
+            if (
+                ignored
+                and path != Path(__file__)
+                and len(ignored[2].strip(" :#-ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789,")) < 8
+            ):
                 silent.append(f"{path.relative_to(ROOT)}:{number + 1} {line.strip()}")
     assert silent == []
 
@@ -123,7 +128,9 @@ def test_no_private_path_or_package_host_is_committed() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("words", [["--help"], ["report", "--help"], ["runs"], ["diff", "--help"], ["doctor", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["report", "--help"], ["runs"], ["diff", "--help"], ["doctor", "--help"]]
+)
 def test_light_verbs_load_nothing_heavy(words: list[str], tmp_path: Path) -> None:
     script = (
         "import sys\n"
