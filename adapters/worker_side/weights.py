@@ -1,0 +1,187 @@
+"""Weight expressions: how one parameter is made from the bytes of tensor files.
+
+A leaf is `{"file": PATH, "offset": O, "dtype": D, "shape": S}`, read through a memory map so that no other
+byte is touched, or `{"value": NAME}`, a tensor that came with the request. Operations: `{"stack": [..],
+"dim": d}`, `{"cat": [..], "dim": d}`, `{"chunk": X, "index": i, "of": n, "dim": d}`, `{"transpose": X,
+"dims": [a, b]}`, `{"dequantize": "fp8_block", "weight": X, "scale": Y, "block": [rows, columns]}`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
+
+from day0_worker.dtypes import torch_dtype
+from day0_worker.stack import StackError
+
+if TYPE_CHECKING:
+    import torch
+
+Values = Mapping[str, "torch.Tensor"]
+_MAX_DEPTH = 16
+
+
+def evaluate(expression: Any, values: Values, dtype: Optional["torch.dtype"] = None) -> "torch.Tensor":
+    """The parameter that the expression describes.
+
+    The result is filled in place, so peak memory is the result plus one block row of a dequantised leaf.
+
+    Args:
+        expression: JSON tree as described above.
+        values: tensors that `{"value": NAME}` leaves name.
+        dtype: of the result; None: the stored one (fp32 for a dequantised tensor).
+
+    Returns:
+        A tensor on the CPU. A plain leaf in its stored dtype is a view of the file: treat it as read-only.
+
+    Raises:
+        StackError: the expression is malformed, names a missing value, or asks for bytes that the file lacks.
+    """
+    import torch
+
+    try:
+        _check_depth(expression, 0)
+        if "file" in expression or "value" in expression:
+            leaf = _leaf(expression, values)
+            return leaf if dtype is None else leaf.to(dtype)
+        shape = _shape(expression, values)
+        result = torch.empty(shape, dtype=dtype or _dtype(expression, values))
+        _fill(result, expression, values)
+        return result
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise StackError(f"weight expression is malformed: {error!r} in {str(expression)[:200]}") from error
+
+
+def read_tensor(file: str, offset: int, dtype: str, shape: Sequence[int]) -> "torch.Tensor":
+    """One tensor of a file through a private memory map.
+
+    Raises:
+        StackError: the file ends before the tensor does, or the numbers make no sense.
+    """
+    import torch
+
+    kind = torch_dtype(dtype)
+    count = 1
+    for dim in (offset, *shape):
+        if type(dim) is not int or dim < 0:
+            raise StackError(f"offset {offset!r} or shape {list(shape)} of a tensor in {file} is not a size")
+    for dim in shape:
+        count *= dim
+    length = count * kind.itemsize
+    with open(file, "rb") as handle:
+        size = os.fstat(handle.fileno()).st_size
+        if offset + length > size:
+            raise StackError(f"{file} has {size} bytes, a tensor needs bytes {offset} to {offset + length}")
+        if not length:
+            return torch.empty(list(shape), dtype=kind)
+        start = offset - offset % mmap.ALLOCATIONGRANULARITY
+        view = mmap.mmap(handle.fileno(), offset + length - start, access=mmap.ACCESS_COPY, offset=start)
+    raw = torch.frombuffer(view, dtype=torch.uint8, offset=offset - start)
+    if offset % kind.itemsize:
+        raw = raw.clone()  # kernels may assume aligned elements
+    return raw.view(kind).reshape(list(shape))
+
+
+def _leaf(expression: Mapping[str, Any], values: Values) -> "torch.Tensor":
+    if "value" in expression:
+        return values[expression["value"]]
+    return read_tensor(expression["file"], expression["offset"], expression["dtype"], expression["shape"])
+
+
+def _check_depth(expression: Any, depth: int) -> None:
+    if depth > _MAX_DEPTH or not isinstance(expression, dict):
+        raise TypeError("not an object, or nested too deep")
+    for part in _parts(expression):
+        _check_depth(part, depth + 1)
+
+
+def _parts(expression: Mapping[str, Any]) -> List[Any]:
+    if "stack" in expression or "cat" in expression:
+        parts = expression.get("stack") or expression.get("cat")
+        if not isinstance(parts, list):
+            raise TypeError("stack and cat need a list of at least one part")
+        return parts
+    if "dequantize" in expression:
+        return [expression["weight"], expression["scale"]]
+    return [expression[key] for key in ("chunk", "transpose") if key in expression]
+
+
+def _shape(expression: Mapping[str, Any], values: Values) -> List[int]:
+    if "value" in expression:
+        return list(values[expression["value"]].shape)
+    if "file" in expression:
+        return list(expression["shape"])
+    shape = _shape(_parts(expression)[0], values)
+    if "stack" in expression:
+        shape.insert(expression["dim"] % (len(shape) + 1), len(expression["stack"]))
+    elif "cat" in expression:
+        dim = expression["dim"] % len(shape)
+        shape[dim] = sum(_shape(part, values)[dim] for part in expression["cat"])
+    elif "chunk" in expression:
+        step = -(-shape[expression["dim"]] // expression["of"])
+        start = min(step * expression["index"], shape[expression["dim"]])
+        shape[expression["dim"]] = min(step, shape[expression["dim"]] - start)
+    elif "transpose" in expression:
+        first, second = expression["dims"]
+        shape[first], shape[second] = shape[second], shape[first]
+    elif "dequantize" not in expression:
+        raise ValueError(f"no known operation among {sorted(expression)}")
+    return shape
+
+
+def _dtype(expression: Mapping[str, Any], values: Values) -> "torch.dtype":
+    import torch
+
+    if "dequantize" in expression:
+        return torch.float32
+    if "value" in expression:
+        return values[expression["value"]].dtype
+    if "file" in expression:
+        return torch_dtype(expression["dtype"])
+    return _dtype(_parts(expression)[0], values)
+
+
+def _fill(out: "torch.Tensor", expression: Mapping[str, Any], values: Values) -> None:
+    if "file" in expression or "value" in expression:
+        _copy(out, _leaf(expression, values))
+    elif "stack" in expression:
+        dim = expression["dim"] % out.dim()
+        for index, part in enumerate(expression["stack"]):
+            _fill(out.select(dim, index), part, values)
+    elif "cat" in expression:
+        dim, place = expression["dim"] % out.dim(), 0
+        for part in expression["cat"]:
+            size = _shape(part, values)[dim]
+            _fill(out.narrow(dim, place, size), part, values)
+            place += size
+    elif "chunk" in expression:
+        whole = evaluate(expression["chunk"], values)
+        _copy(out, whole.chunk(expression["of"], expression["dim"])[expression["index"]])
+    elif "transpose" in expression:
+        _fill(out.transpose(*expression["dims"]), expression["transpose"], values)
+    else:
+        _dequantize(out, expression, values)
+
+
+def _copy(out: "torch.Tensor", source: "torch.Tensor") -> None:
+    if out.shape != source.shape:  # copy_ would broadcast
+        raise ValueError(f"a part has shape {list(source.shape)} where {list(out.shape)} is needed")
+    out.copy_(source)
+
+
+def _dequantize(out: "torch.Tensor", expression: Mapping[str, Any], values: Values) -> None:
+    """Weight times the scale of its block, in fp32; blocks at the edges may be ragged."""
+    if expression["dequantize"] != "fp8_block":
+        raise ValueError(f"scheme {expression['dequantize']!r} cannot be dequantised")
+    rows, columns = expression["block"]
+    weight = evaluate(expression["weight"], values)
+    scale = evaluate(expression["scale"], values).float()
+    if weight.dim() != 2 or list(scale.shape) != [
+        -(-weight.shape[0] // rows),
+        -(-weight.shape[1] // columns),
+    ]:
+        raise ValueError(f"scale {list(scale.shape)} does not fit weight {list(weight.shape)}")
+    for index, row_scale in enumerate(scale.repeat_interleave(columns, dim=1)[:, : weight.shape[1]]):
+        part = slice(index * rows, (index + 1) * rows)
+        out[part].copy_(weight[part].float() * row_scale)
