@@ -8,11 +8,12 @@ from .inventory import ENTRIES as _INVENTORY
 from .minimal import ENTRIES as _MINIMAL
 from .numerics import ENTRIES as _NUMERICS
 from .plan import ENTRIES as _PLAN
+from .prevented import ENTRIES as _PREVENTED
 from .scale import ENTRIES as _SCALE
 
 CATALOGUE: dict[str, Entry] = {
     entry.code: entry
-    for entries in (_INVENTORY, _COVERAGE, _MINIMAL, _NUMERICS, _PLAN, _SCALE)
+    for entries in (_INVENTORY, _COVERAGE, _MINIMAL, _NUMERICS, _PLAN, _SCALE, _PREVENTED)
     for entry in entries
 }
 

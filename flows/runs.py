@@ -1,0 +1,148 @@
+"""The start and the end of a run: one pinned revision for everything, an id, a log file, and the report."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.values import digest
+from day0.reports.assemble import assemble
+from day0.reports.environment import describe_environment
+from day0.reports.model import Report, Stages
+from day0.reports.store import Published, run_folder, write_report
+from day0.tasks.coverage.record import CoverageRecord
+from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.job import RecordRef, RunOptions, StageJob, read_ref
+from day0.tasks.minimal.record import MinimalRecord
+from day0.tasks.numerics.record import NumericsRecord
+from day0.tasks.plan.record import PlanRecord
+from day0.tasks.scale.record import ScaleRecord
+
+from .waivers import read_waivers
+
+_KINDS = {
+    "coverage": CoverageRecord,
+    "minimal": MinimalRecord,
+    "numerics": NumericsRecord,
+    "plan": PlanRecord,
+    "scale": ScaleRecord,
+}
+
+
+def new_run_id(model: str, targets: Sequence[str]) -> str:
+    """UTC time and a short digest: sorts by time, and two runs of one second differ."""
+    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return f"{moment}-{digest([model, list(targets), os.getpid(), time.time_ns()])[:8]}"
+
+
+def pin_model(model: str, revision: str | None) -> tuple[str, str | None]:
+    """The model's name without a revision, and the commit that all stages will read.
+
+    A folder or a bare config has no commit; its stages see its files' identities.
+
+    Raises:
+        InputError: the model as named cannot be used.
+    """
+    from day0.adapters.sources.resolve import open_source, split_revision
+
+    name, named = split_revision(model, revision)
+    if Path(name).exists():
+        return name, None
+    return name, open_source(name, named).revision
+
+
+def start_job(
+    model: str, revision: str | None, targets: Sequence[str], store: str, options: RunOptions
+) -> StageJob:
+    """The job of a new run, before any target is asked.
+
+    Raises:
+        InputError: the model as named cannot be used.
+    """
+    name, commit = pin_model(model, revision)
+    return StageJob(
+        run=new_run_id(name, targets), store=store, model=name, revision=commit, options=options
+    )
+
+
+@contextmanager
+def logged(job: StageJob) -> Iterator[None]:
+    """Keeps what the logger `day0` says in `runs/RUN/logs/day0.jsonl`, one JSON object a line."""
+    store = job.run_store
+    if not store.is_local:
+        yield
+        return
+    path = Path(store.path(f"{run_folder(job.run)}/logs/day0.jsonl"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(_JsonLine())
+    logger = logging.getLogger("day0")
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        handler.close()
+
+
+class _JsonLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": moment, "level": record.levelname, "name": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def write_run(
+    job: StageJob,
+    inventory: RecordRef,
+    plan: RecordRef,
+    on_targets: Mapping[str, Sequence[RecordRef]],
+    command: str,
+) -> tuple[Report, Published]:
+    """Puts the records of a run together and writes `runs/RUN/report.json` and `report.html`.
+
+    Args:
+        job: of the run.
+        inventory: the shared record.
+        plan: the shared record.
+        on_targets: target -> its records in any order.
+        command: that started the run.
+    """
+    stages = {
+        target: Stages(**{ref.stage: read_ref(job, _KINDS[ref.stage], ref) for ref in (*references, plan)})
+        for target, references in on_targets.items()
+    }
+    every = [inventory, plan, *(ref for references in on_targets.values() for ref in references)]
+    report = assemble(
+        job.run,
+        job.model,
+        read_ref(job, InventoryRecord, inventory),
+        stages,
+        waivers=read_waivers(job.run_store),
+        command=command,
+        environment=describe_environment(),
+        reused={f"{ref.stage} {ref.target}".strip(): ref.reused for ref in every},
+    )
+    return report, write_report(job.run_store, report)
+
+
+def latest_run(store: RunStore, model: str | None = None, target: str | None = None) -> str | None:
+    """Id of the newest run with a report, of that model and target where given; None where there is none."""
+    from day0.reports.store import list_runs
+
+    for summary in list_runs(store):
+        if (model is None or summary.model == model) and (target is None or target in summary.targets):
+            return summary.run
+    return None
