@@ -1,0 +1,28 @@
+"""JSON without NaN literals: what every machine can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from day0.adapters.base.values import json_number
+from pydantic import BaseModel
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON types only; non-finite floats become their names."""
+    if isinstance(value, BaseModel):
+        return plain(value.model_dump(mode="json"))
+    if isinstance(value, float):
+        return json_number(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item) for item in value]
+    return value
+
+
+def strict_json(value: Any, *, indent: int | None = None) -> str:
+    """One JSON text of the value, the same for equal values; ASCII, since names may hold lone surrogates."""
+    return json.dumps(plain(value), indent=indent, ensure_ascii=True, allow_nan=False)
