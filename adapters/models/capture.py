@@ -1,221 +1,149 @@
-"""Records every operator that a forward on the meta device dispatches, counted by signature."""
+"""The phases in which a model's operators are captured, and how each is run on meta."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..base.errors import Day0Error
 from ..base.operator_call import OperatorCall
-from .encoding import Arguments
-from .oracle import ValueOracle
-from .repeated_layers import RepeatedLayers, Scope
+from ..base.values import Anomaly
+from .recorder import capture_calls
 
-MAX_CALLS = 200_000
-"""Dispatched calls after which one phase is given up: recurrent fallbacks unroll with the length. A count and
-not a time, so that the same config gives the same list on every machine."""
+__all__ = ["capture_calls", "capture_phases", "long_prefill_tokens", "text_config"]
 
-_SDPA = torch.nn.functional.scaled_dot_product_attention
+PREFILL_TOKENS = 64
+LONG_TOKENS = 4096
+"""Long enough for sparse indexers and chunked attention to take their long path (DeepSeek-V4 differs here)."""
 
-
-class CaptureOverrun(Day0Error):
-    """A phase dispatched more than `MAX_CALLS` operators."""
-
-    default_code = "E420"
+CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
+"""What model families call the cache that a forward returns and takes."""
 
 
-class Recorder(TorchDispatchMode):
-    """Counts dispatched operators by signature.
+def capture_phases(
+    model: torch.nn.Module, config: Any, *, report: Callable[[Anomaly], None] | None = None
+) -> list[OperatorCall]:
+    """All operator calls of a short prefill, one decode step, a long prefill and the sampling that follows.
 
     Args:
-        phase: written into each call.
+        model: transformers model on the meta device, built from the release's own config.
+        config: its transformers config.
+        report: receives one anomaly (`phase_not_captured`) for each phase that could not be run; such a phase
+            contributes nothing and must not count as covered.
     """
-
-    def __init__(self, phase: str) -> None:
-        super().__init__()
-        self.phase = phase
-        self.scope = Scope()
-        self.paused = False
-        self.modules: list[str] = [""]
-        self._dispatched = 0
-        self._calls: dict[Hashable, OperatorCall] = {}
-        self._counts: dict[Hashable, dict[Scope, int]] = {}
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        self.record(func, args, kwargs)
-        return func(*args, **kwargs)
-
-    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Counts one call; work on CPU tensors alone is the host's and not the target's."""
-        if self.paused or _is_host_work(args, kwargs):
-            return
-        self._dispatched += 1
-        if self._dispatched > MAX_CALLS:
-            raise CaptureOverrun(f"phase {self.phase} dispatches more than {MAX_CALLS} operators")
-        arguments = Arguments(args, kwargs)
-        key = (func, arguments.key())
-        if key not in self._calls:
-            self._calls[key] = arguments.call(str(func), module=self.modules[-1], phase=self.phase)
-        counts = self._counts.setdefault(key, {})
-        counts[self.scope] = counts.get(self.scope, 0) + 1
-
-    def calls(self) -> list[OperatorCall]:
-        """The calls so far, in order of first appearance."""
-        return [call.model_copy(update={"count": self._count(key)}) for key, call in self._calls.items()]
-
-    def _count(self, key: Hashable) -> int:
-        return sum(count * scope.weight for scope, count in self._counts[key].items())
-
-
-class _SwitchPoints(TorchFunctionMode):
-    """Takes attention as the one operator it is called as.
-
-    `scaled_dot_product_attention` is composite: on meta it falls apart into a math path (`tril`,
-    `_safe_softmax`, `bmm`...) that no fused backend runs. What it becomes on a target is the target's choice.
-    """
-
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self._recorder = recorder
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is not _SDPA:
-            return func(*args, **kwargs)
-        self._recorder.record(torch.ops.aten.scaled_dot_product_attention.default, args, kwargs)
-        query = kwargs.get("query", args[0] if args else None)
-        value = kwargs.get("value", args[2] if len(args) > 2 else None)
-        with _paused(self._recorder):
-            return query.new_empty((*query.shape[:-1], value.shape[-1]))
-
-
-@contextmanager
-def _paused(recorder: Recorder) -> Iterator[None]:
-    before, recorder.paused = recorder.paused, True
+    was_training = model.training
+    model.eval()
     try:
-        yield
+        return _capture_all(model, config, report or _ignore)
     finally:
-        recorder.paused = before
+        model.train(was_training)
 
 
-def capture_calls(
-    model: torch.nn.Module,
-    run: Callable[[], Any],
-    *,
-    phase: str,
-    prepare: Callable[[], Any] | None = None,
-    share_layers: bool = True,
+def _capture_all(
+    model: torch.nn.Module, config: Any, report: Callable[[Anomaly], None]
 ) -> list[OperatorCall]:
-    """Every distinct operator call of `run`, with the module that makes it and how often it is made.
-
-    Runs under `no_grad` (`inference_mode` would hide what composites are made of). Code that reads values is
-    run once with each answer of the oracle; the union is returned, each call with its larger count.
-
-    Args:
-        model: on the meta device, in eval mode; its module paths name the calls.
-        run: makes one forward of it and nothing else.
-        phase: written into each call.
-        prepare: runs before each `run` and is not recorded, e.g. what fills a cache.
-        share_layers: whether a layer that repeats an earlier one counts through it instead of running.
-
-    Raises:
-        CaptureOverrun: `run` dispatches too many operators.
-        Exception: whatever `run` raises with both answers.
-    """
-    runs: list[list[OperatorCall]] = []
-    failures: list[Exception] = []
-    steps = (prepare or _nothing, run)
-    for answer in (True, False):
-        oracle = ValueOracle(answer)
+    calls: list[OperatorCall] = []
+    for phase, prepare, run in _steps(model, config):
         try:
-            runs.append(_record(model, steps, oracle, phase, share_layers))
-        except Exception as error:  # one branch may lead nowhere; the other one counts
-            failures.append(error)
-        if not oracle.consulted:
-            break
-    if not runs:
-        raise failures[0]
-    return _union(runs)
+            calls += capture_calls(model, run, phase=phase, prepare=prepare)
+        except Exception as error:  # third-party model code: recorded, and the other phases still count
+            report(_not_captured(phase, error))
+    return calls
 
 
-_Steps = tuple[Callable[[], Any], Callable[[], Any]]
+_Step = tuple[str, Callable[[], None], Callable[[], None]]
 
 
-def _nothing() -> None:
-    """Prepares nothing."""
+def _steps(model: torch.nn.Module, config: Any) -> list[_Step]:
+    """Each phase with what prepares it and what is recorded."""
+    inputs: dict[str, Any] = {}
+
+    def tokens(length: int) -> Callable[[], None]:
+        return lambda: inputs.update(_inputs(config, length))
+
+    def cache() -> None:
+        output = model(**_inputs(config, PREFILL_TOKENS))
+        inputs.update(_inputs(config, 1), **_cache_of(output))
+
+    def forward() -> None:
+        model(**inputs)
+        inputs.clear()
+
+    vocabulary = getattr(text_config(config), "vocab_size", 0)
+    scores: list[torch.Tensor] = []
+    steps: list[_Step] = [
+        ("prefill", tokens(PREFILL_TOKENS), forward),
+        ("decode", cache, forward),
+        ("sampling", lambda: scores.extend(_logits(vocabulary)), lambda: _sample(*scores[-2:])),
+    ]
+    if (length := long_prefill_tokens(config)) > PREFILL_TOKENS:
+        steps.insert(2, ("long_prefill", tokens(length), forward))
+    return steps
 
 
-def _record(
-    model: torch.nn.Module, steps: _Steps, oracle: ValueOracle, phase: str, share_layers: bool
-) -> list[OperatorCall]:
-    recorder = Recorder(phase)
-    prepare, run = steps
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        _name_modules(stack, model, recorder)
-        if share_layers:
-            stack.enter_context(RepeatedLayers(model, recorder).installed())
-        stack.enter_context(_SwitchPoints(recorder))
-        stack.enter_context(oracle)
-        stack.enter_context(recorder)
-        with _paused(recorder):
-            prepare()
-        recorder.scope = Scope()
-        run()
-    return recorder.calls()
+def _ignore(anomaly: Anomaly) -> None:
+    """Nobody asked."""
 
 
-def _name_modules(stack: ExitStack, model: torch.nn.Module, recorder: Recorder) -> None:
-    """Keeps the path of the running module on the recorder's stack."""
-    for name, module in model.named_modules():
-
-        def enter(_module: Any, _args: Any, name: str = name) -> None:
-            recorder.modules.append(name)
-
-        def leave(_module: Any, _args: Any, _output: Any) -> None:
-            recorder.modules.pop()
-
-        before = module.register_forward_pre_hook(enter)
-        after = module.register_forward_hook(leave, always_call=True)
-        stack.callback(before.remove)
-        stack.callback(after.remove)
+def _not_captured(phase: str, error: Exception) -> Anomaly:
+    text = " ".join(str(error).split())[:300]
+    return Anomaly(
+        code="phase_not_captured",
+        subject=phase,
+        message=f"operators of phase {phase} could not be captured: {type(error).__name__}: {text}",
+    )
 
 
-def _is_host_work(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    tensors = [value for value in _flat([*args, *kwargs.values()]) if isinstance(value, torch.Tensor)]
-    if tensors:
-        return not any(tensor.is_meta for tensor in tensors)
-    device = kwargs.get("device")
-    return device is None or torch.device(device).type == "cpu"
+def text_config(config: Any) -> Any:
+    """The text part of a composite config, or the config itself."""
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def _flat(values: Sequence[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _flat(value)
-        else:
-            yield value
+def long_prefill_tokens(config: Any) -> int:
+    """Tokens of the long prefill: beyond the sliding window and `LONG_TOKENS`, within the positions."""
+    text = text_config(config)
+    windows = [getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    wanted = max([LONG_TOKENS, *(window + 1 for window in windows if isinstance(window, int))])
+    positions = getattr(text, "max_position_embeddings", None)
+    return min(wanted, positions) if isinstance(positions, int) and positions > 0 else wanted
 
 
-def _union(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
-    merged: dict[str, OperatorCall] = {}
-    for calls in runs:
-        for call in calls:
-            known = merged.get(call.signature)
-            if known is None or known.count < call.count:
-                merged[call.signature] = call
-    return list(merged.values())
+def _inputs(config: Any, length: int) -> dict[str, Any]:
+    ids = torch.zeros((1, length), dtype=torch.int64, device="meta")
+    if getattr(config, "is_encoder_decoder", False):
+        return {"input_ids": ids, "decoder_input_ids": ids[:, :1], "use_cache": True}
+    return {"input_ids": ids, "use_cache": True}
+
+
+def _cache_of(output: Any) -> dict[str, Any]:
+    for name in CACHE_NAMES:
+        if (cache := getattr(output, name, None)) is not None:
+            return {name: cache}
+    raise ValueError(f"the forward of {type(output).__name__} returned no cache under {', '.join(CACHE_NAMES)}")
+
+
+def _logits(vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.zeros((1, PREFILL_TOKENS), dtype=torch.int64, device="meta")
+    return ids, torch.empty((1, vocabulary), dtype=torch.float32, device="meta")
+
+
+def _sample(ids: torch.Tensor, logits: torch.Tensor) -> None:
+    """What `generate` does with the last logits: as greedy search and as sampling with its usual settings."""
+    from transformers.generation.logits_process import (
+        RepetitionPenaltyLogitsProcessor,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    torch.argmax(logits, dim=-1)
+    for process in (
+        RepetitionPenaltyLogitsProcessor(1.1),
+        TemperatureLogitsWarper(0.7),
+        TopKLogitsWarper(50),
+        TopPLogitsWarper(0.9),
+    ):
+        logits = process(ids, logits)
+    tokens = torch.multinomial(torch.softmax(logits, dim=-1), num_samples=1).squeeze(1)
+    torch.cat([ids, tokens[:, None]], dim=-1)
