@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .values import Value
+from .values import Anomaly, Value
 
 
 class SourceFile(Value):
@@ -32,10 +32,12 @@ class Source(Protocol):
     Attributes:
         name: hub id, absolute folder or URL; as a person would name the model.
         revision: the pinned commit; for a folder a digest over the files' identities.
+        anomalies: what the listing leaves out, and why.
     """
 
     name: str
     revision: str
+    anomalies: Sequence[Anomaly]
 
     def files(self) -> Sequence[SourceFile]:
         """All files, sorted by path. Symlinks that leave the release are left out.

@@ -1,0 +1,1 @@
+"""Tensor files: safetensors and GGUF, as headers first and bytes on demand."""

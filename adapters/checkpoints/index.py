@@ -1,0 +1,78 @@
+"""The index beside the shards (`*.safetensors.index.json`): which tensor it says lies in which file."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from day0.adapters.base.errors import SourceError
+from day0.adapters.base.source import Source
+from day0.adapters.base.values import Anomaly
+from day0.adapters.sources.paths import is_inside
+
+from .strict_json import JsonError, parse_strict, shorten
+
+SUFFIX = ".safetensors.index.json"
+MAX_INDEX_BYTES = 250_000_000  # the largest published one has 60 MB; huggingface.js stops at 250 MB
+
+
+@dataclass(frozen=True)
+class Index:
+    """What an index claims.
+
+    Attributes:
+        path: of the index itself.
+        shard_of: tensor -> file inside the release; claims that leave the release are gone.
+        total_size: `metadata.total_size`, None where it is absent or no integer.
+    """
+
+    path: str
+    shard_of: Mapping[str, str]
+    total_size: int | None
+
+
+def choose_index(paths: Mapping[str, int]) -> str | None:
+    """The index of the canonical weights: at the top, `model` before others; None where there is none."""
+    found = [path for path in paths if path.endswith(SUFFIX) and "/" not in path]
+    return min(found, key=lambda path: (path != f"model{SUFFIX}", path), default=None)
+
+
+def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list[Anomaly]]:
+    """Reads an index; None and the reason where it cannot be used, so that the headers alone decide.
+
+    Raises:
+        InputError: the hub refuses or cannot be reached.
+    """
+    if size > MAX_INDEX_BYTES:
+        return None, [_invalid(path, f"it has {size} bytes, more than {MAX_INDEX_BYTES}")]
+    try:
+        parsed = parse_strict(source.read(path))
+    except (JsonError, SourceError) as error:
+        return None, [_invalid(path, str(error))]
+    claims = parsed.get("weight_map") if isinstance(parsed, dict) else None
+    if not isinstance(claims, dict) or not all(isinstance(file, str) for file in claims.values()):
+        return None, [_invalid(path, "it holds no weight_map of strings")]
+    folder = posixpath.dirname(path)
+    escapes = sorted({file for file in set(claims.values()) if not is_inside(file)})
+    kept = {
+        name: posixpath.join(folder, file) for name, file in claims.items() if not escapes or is_inside(file)
+    }
+    return Index(path, kept, _total_size(parsed)), [_escape(path, file) for file in escapes[:100]]
+
+
+def _total_size(parsed: Mapping[str, Any]) -> int | None:
+    metadata = parsed.get("metadata")
+    value = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return value if type(value) is int else None
+
+
+def _invalid(path: str, reason: str) -> Anomaly:
+    message = f"the index {path} cannot be used: {reason}; the shards' own headers are used instead"
+    return Anomaly(code="index_invalid", subject=path, message=message, evidence=path)
+
+
+def _escape(path: str, file: str) -> Anomaly:
+    message = f"the index {path} names the file {shorten(file)}, which leaves the release; it is not followed"
+    return Anomaly(code="index_path_escape", subject=path, message=message, evidence=f"{path}#/weight_map")

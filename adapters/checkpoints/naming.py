@@ -1,0 +1,104 @@
+"""How tensor files are called: natural order, numbered families, which set of weights counts."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+_NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d{1,9})(?:[-_]of[-_](?P<total>\d{1,9}))?$")
+_DIGITS = re.compile(r"(\d+)")
+_COPIES = re.compile(r"consolidated|original|metal|onnx|openvino|coreml", re.IGNORECASE)
+_NOT_WEIGHTS = re.compile(
+    r"(^|/)(training_args|optimizer|scheduler|rng_state|random_states|scaler|global_step)[^/]*$",
+    re.IGNORECASE,
+)
+MAX_SHARDS = 100_000  # a name that promises more promises nothing; the largest release has 413
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def natural_key(path: str) -> tuple[object, ...]:
+    """Sorts `model-2` before `model-10`, whatever the zero padding."""
+    return tuple(
+        (0, int(part), "") if part.isdigit() and part.isascii() else (1, 0, part)
+        for part in _DIGITS.split(path)
+    )
+
+
+@dataclass(frozen=True)
+class Family:
+    """Files that form one set of weights.
+
+    Attributes:
+        folder: inside the release, empty for its top.
+        stem: common name, e.g. `model`.
+        files: in natural order.
+        total: what `-of-N` claims; 0 where the names claim nothing or contradict each other.
+        numbers: number of each file; empty for a single unnumbered one.
+    """
+
+    folder: str
+    stem: str
+    files: Sequence[str]
+    total: int
+    numbers: Sequence[int]
+
+    @property
+    def absent(self) -> Sequence[int]:
+        """Numbers that the names promise and no file bears; numbering may start at 0 or 1."""
+        if not self.numbers or not self.total:
+            return ()
+        start = 0 if 0 in self.numbers else 1
+        # Some releases count 0..N-1 and some 0..N, both under `-of-N`.
+        stop = max(start + self.total, min(max(self.numbers), MAX_SHARDS) + 1)
+        return tuple(sorted(set(range(start, stop)) - set(self.numbers)))
+
+
+def families(paths: Iterable[str], suffix: str) -> list[Family]:
+    """Groups files of that suffix into sets, the likeliest canonical set first.
+
+    The top folder comes before subfolders, `model` before other stems, copies in another format
+    (`consolidated`, `original/`, `metal/`) last.
+    """
+    groups: dict[tuple[str, str, bool], list[tuple[str, re.Match[str] | None]]] = {}
+    for path in paths:
+        if path.endswith(suffix) and not _NOT_WEIGHTS.search(path):
+            folder, name = posixpath.split(path)
+            match = _NUMBERED.fullmatch(name[: -len(suffix)])
+            stem = match["stem"] if match else name[: -len(suffix)]
+            groups.setdefault((folder, stem, match is None), []).append((path, match))
+    return sorted(
+        (_family(folder, stem, members) for (folder, stem, _), members in groups.items()), key=_preference
+    )
+
+
+def _family(folder: str, stem: str, members: list[tuple[str, re.Match[str] | None]]) -> Family:
+    members.sort(key=lambda member: natural_key(member[0]))
+    totals = {int(match["total"]) for _, match in members if match and match["total"]}
+    totals = {total for total in totals if total <= MAX_SHARDS}
+    return Family(
+        folder=folder,
+        stem=stem,
+        files=tuple(path for path, _ in members),
+        total=totals.pop() if len(totals) == 1 else 0,
+        numbers=tuple(int(match["number"]) for _, match in members if match),
+    )
+
+
+def _preference(family: Family) -> tuple[object, ...]:
+    return (
+        bool(_COPIES.search(f"{family.folder}/{family.stem}")),
+        family.folder.count("/") + bool(family.folder),
+        family.stem != "model",
+        not family.numbers,
+        -len(family.files),
+        family.folder,
+        family.stem,
+    )
+
+
+def pickle_files(sizes: Mapping[str, int]) -> list[str]:
+    """Files that hold weights as pickles, by their names."""
+    found = [path for path in sizes if path.endswith(PICKLE_SUFFIXES) and not _NOT_WEIGHTS.search(path)]
+    return sorted(found, key=natural_key)

@@ -1,0 +1,59 @@
+"""Opens a release: its source, its config and its tensors."""
+
+from __future__ import annotations
+
+from day0.adapters.base.errors import InputError, SourceError
+from day0.adapters.base.release import Release
+from day0.adapters.base.source import Source
+from day0.adapters.sources.local import existing_path
+from day0.adapters.sources.resolve import open_source, split_revision
+
+from .open import open_checkpoint
+from .plain import no_checkpoint
+from .release_config import MAX_CONFIG_BYTES, parse_config
+
+CONFIG = "config.json"
+
+
+def open_release(model: str, revision: str | None = None) -> Release:
+    """What every stage is given of the model.
+
+    Args:
+        model: a folder, a hub id, what a source plugin knows, or a bare config.json; `NAME@REV` pins.
+        revision: commit, tag or branch.
+
+    Raises:
+        InputError: the model as named cannot be used: E101 to E109 and E131 to E133.
+    """
+    bare = existing_path(model)
+    if bare is not None and bare.is_file() and bare.suffix == ".json":
+        if bare.stat().st_size > MAX_CONFIG_BYTES:
+            raise InputError(
+                f"{model} has more than the {MAX_CONFIG_BYTES} bytes a config may have", code="E103"
+            )
+        return Release(model, None, parse_config(bare.read_bytes(), model), no_checkpoint())
+    source = open_source(model, revision)
+    config = _config(source)
+    try:
+        return Release(split_revision(model, revision)[0], source, config, open_checkpoint(source))
+    except SourceError as error:
+        raise InputError(error.message, code=error.code, remedy=error.remedy) from error
+
+
+def _config(source: Source) -> dict[str, object]:
+    size = next((file.size for file in source.files() if file.path == CONFIG), None)
+    if size is None:
+        raise InputError(
+            f"{source.name} has no {CONFIG}",
+            code="E102",
+            remedy="Give a folder or repository in Hugging Face format, with config.json at its top.",
+        )
+    if size > MAX_CONFIG_BYTES:
+        raise InputError(
+            f"{CONFIG} of {source.name} has {size} bytes, a config may have {MAX_CONFIG_BYTES}",
+            code="E103",
+        )
+    try:
+        return parse_config(source.read(CONFIG), f"{CONFIG} of {source.name}")
+    except SourceError as error:
+        raise InputError(error.message, code=error.code, remedy=error.remedy) from error
