@@ -18,21 +18,29 @@ class Metrics(Value):
     Attributes:
         rel_l2: ||t - r|| / ||r||.
         cosine: between the flattened outputs.
+        centred_cosine: the same about each side's mean.
         max_abs: largest absolute difference.
         worst_token: largest rel_l2 of any token.
-        gain: mean over tokens of <t, r> / <r, r> - 1.
+        gain: mean over tokens of <t, r> / <r, r> - 1; of a routed node over the tokens that are no outliers.
         gain_score: |gain| over its standard error in the noise arm.
         ratio: rel_l2 over the noise arm's rel_l2.
+        token_ratio: median of the tokens' rel_l2 over the noise arm's median.
+        worst_ratio: worst_token over the noise arm's.
+        outliers: tokens of a routed node that are too far off for rounding; near-ties that were routed otherwise.
         nonfinite: NaN and infinity in the target's output that the reference does not have.
     """
 
     rel_l2: Number
     cosine: Number
+    centred_cosine: Number = "NaN"
     max_abs: Number
     worst_token: Number
     gain: Number
     gain_score: Number
     ratio: Number
+    token_ratio: Number = "NaN"
+    worst_ratio: Number = "NaN"
+    outliers: int = 0
     nonfinite: int = 0
 
 
