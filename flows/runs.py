@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
 from day0.reports.assemble import assemble
 from day0.reports.environment import describe_environment
@@ -58,14 +60,31 @@ def pin_model(model: str, revision: str | None) -> tuple[str, str | None]:
     return name, open_source(name, named).revision
 
 
+def check_targets(targets: Sequence[str]) -> None:
+    """Refuses what no worker has to be started for.
+
+    Raises:
+        InputError: E157 for no target at all, E110 for one that does not follow the grammar, E111 for an unknown stack.
+    """
+    from day0.adapters.targets.registry import find_stack
+
+    if not targets:
+        raise InputError(
+            "no target was named", code="E157", remedy="Give at least one, e.g. --target eager@cpu/bf16."
+        )
+    for target in targets:
+        find_stack(TargetSpec.parse(target).stack)
+
+
 def start_job(
     model: str, revision: str | None, targets: Sequence[str], store: str, options: RunOptions
 ) -> StageJob:
     """The job of a new run, before any target is asked.
 
     Raises:
-        InputError: the model as named cannot be used.
+        InputError: the model as named cannot be used, or a target is unknown.
     """
+    check_targets(targets)
     name, commit = pin_model(model, revision)
     return StageJob(
         run=new_run_id(name, targets), store=store, model=name, revision=commit, options=options

@@ -35,6 +35,7 @@ class Settings(BaseSettings):
         worker_command: argv that starts the Python in which the target runs; empty: this Python.
         prompt: continued by reference and target.
         runner: what carries Prefect's tasks: `threads`, or `dask` with the extra of that name.
+        dask_address: scheduler of a Dask cluster that is there already; empty: two processes of this machine.
         offline: whether only what the hub's cache already has may be used.
     """
 
@@ -47,6 +48,7 @@ class Settings(BaseSettings):
     worker_command: Annotated[tuple[str, ...], NoDecode] = ()
     prompt: str = "The capital of France is"
     runner: Literal["threads", "dask"] = "threads"
+    dask_address: str = ""
     offline: bool = False
 
     @field_validator("worker_command", mode="before")

@@ -1,0 +1,173 @@
+"""The methodology as a flow: what each stage is given, what it hands on, what happens when one fails.
+
+    model ─ pin ─┬─ inventory ─┬─ plan ──────────────────────────────────────────┬─ report
+                 │             │                                                 │
+                 └─ describe ──┴─ coverage ── minimal ── numerics ── scale ──────┘
+                    (per target)
+
+One flow a model, tasks inside it. A task is given names and references, never tensors, and hands on a reference to the
+record it stored; so any task runner (threads, Dask) carries it, and reuse is by the records' own keys.
+
+What a failure stops:
+
+- the model cannot be used, or inventory cannot read anything of it: the run, with one sentence;
+- a target cannot be asked: that target's stages, each blocked with the reason;
+- coverage: nothing; minimal: nothing, numerics runs on what does run; numerics: only the model tiers of scale;
+- any other error: its own stage, which becomes a blocked or failed record. The report is written in every case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.futures import PrefectFuture
+
+from day0.adapters.base.errors import SourceError
+from day0.tasks.job import RecordRef, RunOptions, StageJob
+
+from .artifacts import leave_report, leave_stage
+from .interrupts import ends_on_signals
+from .runs import logged, start_job, write_run
+from .stage_runs import TargetJob, describe_target, run_stage, take_inventory
+from .task_runner import chosen_runner
+
+_AGAIN_AFTER = [10, 60]  # seconds; the source itself has retried briefly before
+
+
+def _is_transient(_: object, __: TaskRun, state: State) -> bool:
+    return isinstance(state.result(raise_on_failure=False), SourceError)
+
+
+@flow(name="adapt", flow_run_name="adapt-{model}", task_runner=chosen_runner())
+def adapt(
+    model: str,
+    targets: Sequence[str],
+    revision: str | None = None,
+    store: str = ".day0",
+    options: RunOptions = RunOptions(),
+    command: str = "",
+    report_url: str = "",
+) -> str:
+    """Adapts one model to one or more targets and returns the id of the run, whose report lies in the run store.
+
+    Args:
+        model: hub id, folder, or path of a config; `NAME@REV` pins.
+        targets: `STACK@DEVICE[:N][/DTYPE][?key=value&...]` each.
+        revision: commit, tag or branch, instead of `@REV`.
+        store: folder or fsspec URL; remote workers need one that all of them see.
+        options: what changes the results.
+        command: shown in the report as the way to run this again.
+        report_url: of a site that serves the run store, for the link artifact.
+    """
+    with ends_on_signals():
+        return walk(model, targets, revision, store, options, command, report_url)
+
+
+def walk(
+    model: str,
+    targets: Sequence[str],
+    revision: str | None,
+    store: str,
+    options: RunOptions,
+    command: str,
+    report_url: str,
+) -> str:
+    """The stages in order; runs inside a flow, `adapt` or `regress`. Arguments and result as there."""
+    job = pin(model, revision, targets, store, options)
+    with logged(job):
+        # The release is counted, and each target says what it is. Neither needs the other.
+        asked = {target: describe.submit(job, target) for target in dict.fromkeys(targets)}
+        counted = inventory.submit(job)
+        counted.result()  # without an inventory there is no record: its error ends the run
+
+        # Needs no target: what would fit where.
+        planned = plan.submit(job, counted)
+
+        results: dict[str, list[PrefectFuture[RecordRef]]] = {}
+        for target, on_target in asked.items():
+            covered = coverage.submit(on_target, counted)  # which operators it lacks
+            ran = minimal.submit(on_target, counted, covered)  # whether the first layers load and run
+            compared = numerics.submit(on_target, counted, ran)  # whether every node's numbers hold
+            scaled = scale.submit(on_target, counted, ran, compared)  # how far up it holds
+            results[target] = [covered, ran, compared, scaled]
+
+        return publish(
+            job,
+            counted.result(),
+            planned.result(),
+            {target: [future.result() for future in futures] for target, futures in results.items()},
+            command,
+            report_url,
+        )
+
+
+@task(cache_policy=NO_CACHE, retries=len(_AGAIN_AFTER), retry_delay_seconds=_AGAIN_AFTER, retry_condition_fn=_is_transient)
+def pin(model: str, revision: str | None, targets: Sequence[str], store: str, options: RunOptions) -> StageJob:
+    """Resolves the model to one revision for the whole run. The only task that waits for a server, so it is retried."""
+    return start_job(model, revision, targets, store, options)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="describe {target}")
+def describe(job: StageJob, target: str) -> TargetJob:
+    """Capabilities and fingerprint of one target, asked through its worker."""
+    return describe_target(job, target)
+
+
+@task(cache_policy=NO_CACHE)
+def inventory(job: StageJob) -> RecordRef:
+    """What the release is, from headers and config."""
+    return _left(take_inventory(job), job)
+
+
+@task(cache_policy=NO_CACHE)
+def plan(job: StageJob, inventory: RecordRef) -> RecordRef:
+    """Which configuration fits on which chip; estimates."""
+    return _left(run_stage("plan", TargetJob(job=job), inventory), job)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="coverage {on_target.job.target}")
+def coverage(on_target: TargetJob, inventory: RecordRef) -> RecordRef:
+    """Which operators the target has, lacks, or gets wrong."""
+    return _left(run_stage("coverage", on_target, inventory), on_target.job)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="minimal {on_target.job.target}")
+def minimal(on_target: TargetJob, inventory: RecordRef, coverage: RecordRef) -> RecordRef:
+    """What loads and executes with the real weights."""
+    return _left(run_stage("minimal", on_target, inventory, coverage), on_target.job)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="numerics {on_target.job.target}")
+def numerics(on_target: TargetJob, inventory: RecordRef, minimal: RecordRef) -> RecordRef:
+    """How far each node is from the reference, in units of rounding noise."""
+    return _left(run_stage("numerics", on_target, inventory, minimal), on_target.job)
+
+
+@task(cache_policy=NO_CACHE, task_run_name="scale {on_target.job.target}")
+def scale(on_target: TargetJob, inventory: RecordRef, minimal: RecordRef, numerics: RecordRef) -> RecordRef:
+    """How far up the tiers it holds: one device, two processes, all, batch and length."""
+    return _left(run_stage("scale", on_target, inventory, minimal, numerics), on_target.job)
+
+
+@task(cache_policy=NO_CACHE)
+def publish(
+    job: StageJob,
+    inventory: RecordRef,
+    plan: RecordRef,
+    on_targets: dict[str, list[RecordRef]],
+    command: str,
+    report_url: str,
+) -> str:
+    """Writes the report and leaves its link; returns the run's id."""
+    report, place = write_run(job, inventory, plan, on_targets, command)
+    leave_report(report, place.html_path, report_url)
+    return job.run
+
+
+def _left(reference: RecordRef, job: StageJob) -> RecordRef:
+    leave_stage(reference, job.model)
+    return reference
