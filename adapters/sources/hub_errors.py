@@ -84,7 +84,7 @@ def _wait(error: Exception, attempt: int) -> float | None:
 def _hint(response: httpx2.Response) -> float | None:
     limit = parse_ratelimit_headers(response.headers)
     if response.status_code == 429 and limit is not None and limit.remaining == 0:
-        return 1.0 + int(limit.reset_in_seconds)  # the header counts whole seconds
+        return float(int(limit.reset_in_seconds)) + 1.0  # the header counts whole seconds
     text = str(response.headers.get("Retry-After", ""))
     return float(text) if text.isdigit() else None
 
