@@ -23,13 +23,7 @@ _LAYER = {
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
-def convert(
-    weights: Path,
-    folder: Path,
-    *,
-    shards: int,
-    progress: Callable[[str, int], None] = lambda note, done: None,
-) -> None:
+def convert(weights: Path, folder: Path, *, shards: int, progress: Callable[[str, int], None]) -> None:
     """Writes the whole release: bf16 safetensors, index, config, generation config, tokenizer.
 
     Args:
@@ -115,8 +109,8 @@ def _name(name: str) -> str:
 def unpermute(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """Query or key weights [out, in] with rotary halves side by side again.
 
-    llama.cpp interleaves the two halves of each head (`LlamaModel.permute` in its convert_hf_to_gguf.py); this is
-    the inverse.
+    llama.cpp interleaves the two halves of each head (`LlamaModel.permute` in its convert_hf_to_gguf.py);
+    this is the inverse.
     """
     rows, columns = values.shape
     halves = values.reshape(heads, rows // heads // 2, 2, columns)

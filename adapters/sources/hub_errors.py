@@ -69,7 +69,7 @@ def retrying(call: Callable[[], Result], what: str, *, sleep: Callable[[float], 
 
 def _wait(error: Exception, attempt: int) -> float | None:
     """Seconds until another try; None where none will help or the server asks for too long a wait."""
-    backoff = FIRST_WAIT * 2 ** (attempt - 1)
+    backoff = FIRST_WAIT * float(2 ** (attempt - 1))
     if isinstance(error, TRANSPORT_ERRORS):
         refused = isinstance(error, httpx2.ConnectError | httpx2.UnsupportedProtocol)
         return None if refused and attempt > 1 else backoff
