@@ -64,6 +64,9 @@ class Layer(Value):
         params: logical parameters.
         bytes: as stored, side tensors included.
         kv_bytes_per_token: bf16, before any window is full.
+        window: tokens after which the KV cache stops growing; 0: never.
+        state_bytes_per_sequence: bf16 bytes that do not grow with length.
+        roles: role -> parameters and bytes, side tensors with the weights that they serve.
     """
 
     name: str
@@ -73,6 +76,41 @@ class Layer(Value):
     params: int
     bytes: int
     kv_bytes_per_token: int
+    window: int = 0
+    state_bytes_per_sequence: int = 0
+    roles: Mapping[str, Size] = {}
+
+
+class TensorPattern(Value):
+    """The tensors whose names differ only in their indices, of one dtype and shape.
+
+    Attributes:
+        pattern: with `{l}` for the layer, `{e}` for the expert, `{i}` for any other index.
+        layers: exact set of layer indices, e.g. `0-20,22-25`; empty where the pattern has none.
+        others: exact set of each other placeholder's indices, in their order.
+        role: word of the design's vocabulary.
+        owner: for a side tensor the role of the weight that it serves, else the role.
+        part: `text`, `mtp`, `vision`, `projector` or `audio`.
+        dtype: as stored.
+        shape: of one tensor, as stored.
+        tensors: how many.
+        params: logical parameters of all of them; 0 for side tensors and buffers.
+        bytes: of all of them.
+        packing: how more than one weight is kept in an element; empty where each element is one.
+    """
+
+    pattern: str
+    layers: str
+    others: Sequence[str]
+    role: str
+    owner: str
+    part: str
+    dtype: str
+    shape: Sequence[int]
+    tensors: int
+    params: int
+    bytes: int
+    packing: str = ""
 
 
 class RoleSize(Value):
@@ -159,6 +197,7 @@ class InventoryFacts(Value):
         architecture: config facts.
         config: config.json as parsed.
         shards: canonical tensor files.
+        patterns: every tensor, folded by name, dtype and shape.
         header_bytes_total: bytes of all headers.
         unknown_tensors: patterns of names that no role was found for.
     """
@@ -178,6 +217,7 @@ class InventoryFacts(Value):
     architecture: Architecture
     config: Mapping[str, Any]
     shards: Sequence[Shard]
+    patterns: Sequence[TensorPattern] = ()
     header_bytes_total: int
     unknown_tensors: Sequence[str] = ()
 

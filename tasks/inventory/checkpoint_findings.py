@@ -1,0 +1,55 @@
+"""What the adapters remarked while they read the release, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from day0.adapters.base.values import Anomaly
+
+from ..finding import Finding, Subject, make_finding
+
+# The adapters' words -> catalogue code and kind of subject. Words that are not here become INV009 where the adapter
+# says that a file cannot be used at all (`header_...`), else INV029: none is ever dropped.
+_CODES: dict[str, tuple[str, str]] = {
+    "truncated_shard": ("INV001", "file"),
+    "missing_shard": ("INV002", "file"),
+    "pickle_only": ("INV003", "model"),
+    "index_only_tensor": ("INV004", "tensor"),
+    "stale_index": ("INV005", "file"),
+    "no_index": ("INV006", "file"),
+    "duplicate_tensor": ("INV007", "tensor"),
+    "other_weights": ("INV008", "file"),
+    "pickle_beside": ("INV008", "file"),
+    "too_small": ("INV009", "file"),
+    "lfs_pointer": ("INV009", "file"),
+    "shard_unreadable": ("INV009", "file"),
+    "index_invalid": ("INV010", "file"),
+    "index_total_size": ("INV011", "file"),
+    "header_only_tensor": ("INV012", "tensor"),
+    "index_wrong_shard": ("INV012", "tensor"),
+    "index_path_escape": ("INV013", "file"),
+    "link_leaves_release": ("INV032", "file"),
+    "folder_unreadable": ("INV032", "file"),
+    "trailing_bytes": ("INV030", "file"),
+}
+
+
+def anomaly_findings(anomalies: Iterable[Anomaly]) -> Sequence[Finding]:
+    """One finding for each anomaly, in the order in which they were met."""
+    findings = {}
+    for anomaly in anomalies:
+        code, kind = _code(anomaly.code)
+        finding = make_finding(
+            code,
+            Subject(kind=kind, name=anomaly.subject),
+            anomaly.message,
+            evidence=[anomaly.evidence] if anomaly.evidence else [],
+        )
+        findings[finding.id] = finding
+    return tuple(findings.values())
+
+
+def _code(word: str) -> tuple[str, str]:
+    if word.startswith("header_") and word not in _CODES:
+        return "INV009", "file"
+    return _CODES.get(word, ("INV029", "file"))

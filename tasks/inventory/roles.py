@@ -1,0 +1,216 @@
+"""Which part a tensor plays, from its name, its neighbours' names and its shape.
+
+Side tensors (scales, zero points, packed shapes) are found by what they stand beside, not by their suffix alone: some
+models have a learnable `.scale`. What fits nothing is `unknown` and is listed, never dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+from .patterns import Group, Pattern
+
+LOW_PRECISION = frozenset({"int8", "uint8", "int32", "uint32", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz",
+                           "fp8_e5m2fnuz", "fp4_e2m1", "int4"})  # fmt: skip
+
+_VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "vision", "image_encoder", "vit",
+                     "vision_backbone", "vpm", "vision_embed_tokens"})  # fmt: skip
+_PROJECTOR = frozenset({"mm_projector", "multi_modal_projector", "projector", "connector", "aligner", "merger",
+                        "vision_projector", "embed_vision", "mlp1", "resampler", "patch_merger", "image_newline",
+                        "deepstack_merger_list"})  # fmt: skip
+_AUDIO = frozenset({"audio_tower", "audio_encoder", "audio_model", "speech_encoder", "audio", "embed_audio"})
+_MTP = frozenset({"mtp", "mtp_layers", "mtp_block", "nextn", "mtp_head", "nextn_predict_layers"})
+_MTP_ONLY = frozenset({"eh_proj", "enorm", "hnorm", "shared_head"})
+
+_BUFFERS = frozenset({"inv_freq", "position_ids", "masked_bias", "running_mean", "running_var",
+                      "num_batches_tracked", "rope_freqs", "cos_cached", "sin_cached"})  # fmt: skip
+_ATTENTION = frozenset({
+    "self_attn", "attn", "attention", "self_attention", "linear_attn", "mixer", "mamba", "mamba2", "ssm", "kda",
+    "temporal_block", "time_mix", "cross_attn", "crossattention", "encoder_attn", "attn_block", "delta_net", "gdn",
+    "indexer", "compressor", "conv", "short_conv", "selfattention", "encdecattention", "q_proj", "k_proj", "v_proj",
+    "o_proj", "qkv_proj", "qkv", "wqkv", "wq", "wk", "wv", "wo", "query_key_value", "c_attn", "sinks",
+})  # fmt: skip
+_DENSE = frozenset({
+    "mlp", "feed_forward", "feedforward", "ffn", "fc1", "fc2", "gate_proj", "up_proj", "down_proj", "gate_up_proj",
+    "dense_h_to_4h", "dense_4h_to_h", "c_fc", "ffn_gate", "ffn_up", "ffn_down", "channel_mix", "densereludense",
+    "w1", "w2", "w3",
+})  # fmt: skip
+_EMBEDDING = frozenset({"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "token_embd", "embed_in", "wpe",
+                        "position_embeddings", "embed_positions", "embeddings", "embedding", "embed", "shared"})  # fmt: skip
+_HEAD = frozenset({"lm_head", "embed_out", "score", "classifier"})
+_ROUTER = frozenset(
+    {"router", "gate", "ffn_gate_inp", "exp_probs_b", "moe_gate", "wg", "e_score_correction_bias"}
+)
+_EXPERT_MODULES = frozenset({"block_sparse_moe", "moe", "experts", "expert"})
+_NORM = re.compile(r"norm|^ln(_|\d|$)|(^|_)ln$")
+_MIXER_FEED_FORWARD = frozenset({"up_proj", "down_proj", "gate_proj"})
+
+# What may follow the name of a low-precision weight in the name of its side tensors.
+_SIDE_OF_WEIGHT = ("_scale_inv", "_scale_2", "_scale", "_scales", "_zero_point", "_shape", "_g_idx", "_global_scale",
+                   "_offset")  # fmt: skip
+_SIDE_IN_MODULE = frozenset({
+    "scale", "scales", "biases", "qzeros", "g_idx", "input_scale", "output_scale", "input_zero_point", "k_scale",
+    "v_scale", "q_scale", "input_global_scale", "input_offset", "deq_scale", "quant_bias", "scale_weight",
+    "scale_input", "scb", "weight_format", "pre_quant_scale",
+})  # fmt: skip
+_SIDE_BELOW_WEIGHT = frozenset({"absmax", "quant_map", "nested_absmax", "nested_quant_map", "quant_state"})
+_WEIGHT_FORMS = ("", "_packed", "_blocks")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a tensor is.
+
+    Attributes:
+        role: word of the design's vocabulary.
+        owner: for a side tensor the role of the weight that it serves; else the role itself.
+        part: `text`, `mtp`, `vision`, `projector` or `audio`.
+        counts: whether its elements are parameters of the model.
+    """
+
+    role: str
+    owner: str
+    part: str
+    counts: bool
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """What a pattern's name alone does not tell.
+
+    Attributes:
+        dtypes: pattern text -> dtypes in which it is stored.
+        modules: module text -> names of the tensors directly inside it.
+        experts: whether the release has routed experts at all.
+        layers: number of layers that the config states; 0 where it does not.
+        mtp: whether layers beyond that number are for multi-token prediction.
+    """
+
+    dtypes: Mapping[str, Set[str]]
+    modules: Mapping[str, Set[str]]
+    experts: bool
+    layers: int
+    mtp: bool
+
+
+def look_around(groups: Iterable[Group], layers: int, mtp_declared: bool) -> Neighbourhood:
+    """Gathers the neighbourhood of all patterns."""
+    dtypes: dict[str, set[str]] = {}
+    modules: dict[str, set[str]] = {}
+    for group in groups:
+        text = group.pattern.text
+        if text not in dtypes:
+            module, _, name = text.rpartition(".")
+            modules.setdefault(module, set()).add(name)
+        dtypes.setdefault(text, set()).add(group.dtype)
+    segments = {segment for text in dtypes for segment in text.lower().split(".")}
+    experts = bool(segments & {"experts", "block_sparse_moe", "moe"}) or any("_exps" in s for s in segments)
+    mtp = mtp_declared or bool(segments & _MTP_ONLY)
+    return Neighbourhood(dtypes, modules, experts, layers, mtp)
+
+
+def place_of(group: Group, around: Neighbourhood) -> Place:
+    """The place of a group's tensors; the same for all groups of a pattern but for layers beyond the config's."""
+    pattern = group.pattern
+    part = _part(pattern, group.layer, around)
+    segments = tuple(segment.lower() for segment in pattern.segments)
+    if segments[-1] in _BUFFERS or "rotary_emb" in segments or _is_mask(segments, group.shape):
+        return Place("buffer", "buffer", part, counts=False)
+    served = _served_weight(pattern, around)
+    if served is not None:
+        owner = _role(part, tuple(segment.lower() for segment in served), around)
+        return Place("aux", owner, part, counts=False)
+    role = _role(part, segments, around)
+    return Place(role, role, part, counts=True)
+
+
+def _part(pattern: Pattern, layer: int | None, around: Neighbourhood) -> str:
+    segments = {segment.lower() for segment in pattern.segments}
+    outer = {segment.lower() for segment in pattern.stack.split(".")} if pattern.stack else segments
+    first = pattern.segments[0]  # `v.` and `mm.` are GGUF's names of a vision tower and its projector
+    if outer & _AUDIO:
+        return "audio"
+    if outer & _VISION or first == "v":
+        return "projector" if segments & _PROJECTOR else "vision"
+    if outer & _PROJECTOR or first == "mm":
+        return "projector"
+    beyond = layer is not None and 0 < around.layers <= layer and around.mtp
+    return "mtp" if segments & _MTP or beyond else "text"
+
+
+def _served_weight(pattern: Pattern, around: Neighbourhood) -> tuple[str, ...] | None:
+    """The segments of the weight that this tensor serves; None where it is no side tensor."""
+    module, _, name = pattern.text.rpartition(".")
+    siblings = around.modules.get(module, frozenset())
+    for suffix in _SIDE_OF_WEIGHT:
+        if not name.endswith(suffix):
+            continue
+        base = name.removesuffix(suffix)
+        if any(_is_low(f"{module}.{base}{form}", around) for form in _WEIGHT_FORMS):
+            return (*module.split("."), base)
+        if base == "weight":  # no other reading is known, whatever became of the weight itself
+            return (*module.split("."), base)
+    below = pattern.segments[-2] == "weight" if len(pattern.segments) > 2 else False
+    if below and (name in _SIDE_BELOW_WEIGHT or "quant_state" in pattern.segments):
+        return pattern.segments[:-1]
+    if "quant_state" in pattern.segments:
+        return pattern.segments[: pattern.segments.index("quant_state")]
+    if name.lower() in _SIDE_IN_MODULE:
+        weights = [sibling for sibling in siblings if sibling in ("weight", "qweight", "weight_packed")]
+        if any(_is_low(f"{module}.{weight}", around) for weight in weights):
+            return (*module.split("."), weights[0])
+    return None
+
+
+def _is_low(text: str, around: Neighbourhood) -> bool:
+    return bool(around.dtypes.get(text, frozenset()) & LOW_PRECISION)
+
+
+def _is_mask(segments: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    """A causal mask stored as `attn.bias` of shape [1, 1, n, n], as GPT-2 checkpoints have it."""
+    return segments[-2:] == ("attn", "bias") and len(shape) == 4
+
+
+def _role(part: str, segments: tuple[str, ...], around: Neighbourhood) -> str:
+    if part in ("vision", "projector", "mtp"):
+        return part
+    if part == "audio":
+        return "unknown"
+    module, names = segments[-2] if len(segments) > 1 else segments[-1], set(segments)
+    if _NORM.search(module) or _NORM.search(segments[-1]):
+        return "norm"
+    if any(name.startswith(("shared_expert", "shared_mlp")) or "shexp" in name for name in names):
+        return "shared_expert"
+    expert = next((i for i, name in enumerate(segments) if name in ("experts", "expert")), None)
+    router = next((i for i, name in enumerate(segments) if name in _ROUTER), None)
+    if (
+        router is not None
+        and around.experts
+        and (expert is None or router < expert)
+        and "self_attn" not in names
+    ):
+        return "router"
+    if names & _EXPERT_MODULES or any("_exps" in name for name in names):
+        return "expert"
+    return _dense_role(segments, names)
+
+
+def _dense_role(segments: tuple[str, ...], names: Set[str]) -> str:
+    if "mixer" in names and names & _MIXER_FEED_FORWARD:
+        return "dense_mlp"
+    if "layers" not in names and (names & _HEAD or segments[0] in ("output", "head")):
+        return "head"
+    if any(name.startswith(("attn_", "ssm_")) for name in names):
+        return "attention"
+    for (
+        name
+    ) in segments:  # the outermost word decides: `mlp.c_proj` is no attention, `attn.w1` no feed-forward
+        if name in _ATTENTION:
+            return "attention"
+        if name in _DENSE:
+            return "dense_mlp"
+        if name in _EMBEDDING:
+            return "embedding"
+    return "unknown"

@@ -1,0 +1,32 @@
+"""The inventory stage as a task: key, reuse, run."""
+
+from __future__ import annotations
+
+from day0.adapters.base.values import digest
+
+from ..job import RecordRef, StageJob, reuse_or_run
+from ..record import record_key
+from .record import STAGE, STAGE_VERSION, InventoryRecord
+
+
+def run(job: StageJob) -> RecordRef:
+    """Takes the inventory of the job's release, or reads it from the run store.
+
+    Raises:
+        Day0Error: the release cannot be opened.
+    """
+    from day0.adapters.checkpoints.release import open_release
+
+    from .take import take_inventory
+
+    release = open_release(job.model, job.revision)
+    files = release.source.files() if release.source else ()
+    inputs = {
+        "model": job.model,
+        "revision": release.revision,
+        "structure": release.structure_digest,
+        "weights": release.weights_digest,
+        "files": digest([[file.path, file.size, file.identity] for file in files]),
+    }
+    key = record_key(STAGE, STAGE_VERSION, inputs)
+    return reuse_or_run(job, InventoryRecord, STAGE, key, lambda: take_inventory(release))
