@@ -50,3 +50,16 @@ order of summation; a node that moved so far and stays within tolerance is a cha
 METRIC_CHANGE_FLOOR = {"rel_l2": 0.0, "gain_score": 6.1, "ratio": 1.0}
 """Below these a measure is rounding noise and may wander: correct targets stayed below a gain score of 6.1, and a
 ratio of 1 is the noise arm's own distance (see numerics above)."""
+
+NUMERICS_TOKENS = 192
+"""Tokens compared. Enough that an output times 1.01 is 50 standard errors from rounding in bf16 (SmolLM2-135M), few
+enough that four passes in bf16 on two cores without bf16 units take some 15 s."""
+
+NUMERICS_DECISIVE_SIGMA = 4.0
+"""RMS logit errors that the reference's margin must exceed for a disagreement to count: the difference of two logits
+has the standard deviation sqrt(2) RMS errors, so this is nearly three of them."""
+
+NUMERICS_SAY_TOKENS = 8
+NUMERICS_SAY_BYTES = 4 * 2**30
+"""The reference continues the prompt by eight tokens where reading the weights eight times more is cheap, that is up to
+4 GiB of them (about a minute on two cores); beyond, by the one token that the comparison itself gives."""

@@ -1,0 +1,74 @@
+"""Finished nodes in the run store, so that a killed comparison goes on after the last of them.
+
+A unit's key covers all nodes before it, since a node's input depends on them; one changed tensor changes the keys from
+its node on. Units of the reference know nothing of the target and serve every target of the same precision.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from day0.adapters.base.checkpoint import Checkpoint
+from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.skeleton import Node
+from day0.adapters.base.values import digest
+from day0_worker import blobs, frames, trees
+
+_JSON = "unit.json"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What is kept of one node.
+
+    Attributes:
+        values: name -> output of the node, as the module returned it.
+        facts: what was found out about it, as JSON.
+    """
+
+    values: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+
+def node_identity(node: Node, checkpoint: Checkpoint) -> str:
+    """Changes whenever the node's graph, the recipe of its weights or the bytes of a tensor change."""
+    weights = {
+        name: [recipe.expression, [checkpoint.identity(tensor) for tensor in recipe.tensors]]
+        for name, recipe in node.weights.items()
+    }
+    return digest({"node": node.name, "kind": node.kind, "weights": weights, "missing": list(node.missing)})
+
+
+def chain(previous: str, identity: str) -> str:
+    """The key of a node whose predecessor has the key `previous`."""
+    return digest([previous, identity])
+
+
+def load_unit(store: RunStore, key: str) -> Unit | None:
+    """The stored unit; None where there is none or where its file is damaged."""
+    name = _name(key)
+    if not store.exists(name):
+        return None
+    try:
+        tensors = dict(blobs.load(bytearray(store.read(name))))
+        content = json.loads(bytes(tensors.pop(_JSON).tolist()))
+        return Unit({name: trees.decode(tree, tensors) for name, tree in content["trees"].items()}, content["facts"])
+    except (frames.FrameError, trees.TreeError, ValueError, KeyError, TypeError):
+        store.remove(name)
+        return None
+
+
+def save_unit(store: RunStore, key: str, values: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Stores a unit, whole or not at all."""
+    tree, tensors = trees.encode(dict(values))
+    text = json.dumps({"trees": tree["$dict"], "facts": dict(facts)}, separators=(",", ":"), allow_nan=False)
+    content = {**tensors, _JSON: torch.tensor(list(text.encode()), dtype=torch.uint8)}
+    store.write(_name(key), b"".join(blobs.dump(content)))
+
+
+def _name(key: str) -> str:
+    return f"units/{key[:2]}/{key}"

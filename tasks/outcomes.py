@@ -1,0 +1,54 @@
+"""How a failed call of a target is classed, in one way for all stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from day0.adapters.base.errors import (
+    Day0Error,
+    RemoteError,
+    UnsupportedError,
+    WorkerCrashed,
+    WorkerError,
+    WorkerOutOfMemory,
+    WorkerTimeout,
+    WorkerUnusable,
+)
+
+RAN = "ran"
+FAILURES = (
+    "missing_operator", "dtype", "shape", "key_mismatch", "memory", "crash", "hang", "import", "unsupported",
+    "nonfinite", "runtime", "not_run",
+)  # fmt: skip
+"""Classes of failure; `nonfinite` ran but gave NaN or infinity, `not_run` was not tried."""
+
+_LOG_LINES = 12
+_DETAIL_CHARACTERS = 500
+
+
+def outcome_of(error: Day0Error) -> str:
+    """The class of failure, out of `FAILURES`."""
+    match error:
+        case WorkerTimeout():
+            return "hang"
+        case WorkerOutOfMemory():
+            return "memory"
+        case WorkerCrashed():
+            return "crash"
+        case WorkerUnusable():
+            return "import"
+        case RemoteError(kind=kind):
+            return kind if kind in FAILURES else "runtime"
+        case UnsupportedError():
+            return "unsupported"
+    return "runtime"
+
+
+def detail_of(error: Day0Error) -> str:
+    """The error in one line, without what differs from run to run."""
+    return " ".join(error.message.split())[:_DETAIL_CHARACTERS]
+
+
+def log_of(error: Day0Error) -> Sequence[str]:
+    """The last lines that the worker wrote, as evidence."""
+    return tuple(error.log[-_LOG_LINES:]) if isinstance(error, WorkerError) else ()
