@@ -1,0 +1,172 @@
+"""torch as it is, on any device that torch knows: single operators, nodes, whole models, collectives."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from day0_worker import NodeRun, Stack, StackError
+from day0_worker import describing, loading, operators, ranks
+from day0_worker.modules import NodeModules
+
+import torch
+
+
+class EagerStack(Stack):
+    """torch in eager mode. A vendor whose device is a torch device may derive from it and change what differs."""
+
+    name = "eager"
+    engine = "torch"
+    packages = ("transformers", "safetensors")
+
+    def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
+        super().__init__(device, count, dtype, options)
+        self._modules: Dict[str, NodeModules] = {}
+        self._kept: Tuple[str, str] = ("", "")
+        self._model: Optional[torch.nn.Module] = None
+
+    def engine_version(self) -> str:
+        """Version of what executes; the fingerprint's family keeps major.minor."""
+        return torch.__version__
+
+    def offered(self) -> List[str]:
+        """Capabilities that work here, by what is installed."""
+        offered = ["op"]
+        if importlib.util.find_spec("transformers"):
+            offered += ["fragment", "model", "generate"]
+        else:
+            self.remark(
+                "no_transformers", self.name, "transformers is not installed: nodes and models cannot run"
+            )
+        if torch.distributed.is_available() and ranks.backend_of(self.device):
+            offered.append("collectives")
+        return offered
+
+    def describe(self) -> Dict[str, Any]:
+        """See `Stack`."""
+        capabilities = self.offered()
+        dtypes = describing.working_dtypes(self.device)
+        return {
+            "api": self.api,
+            "capabilities": capabilities,
+            "dtypes": {
+                "weights": dtypes,
+                "activations": dtypes,
+                "collectives": list(ranks.DTYPES) if "collectives" in capabilities else [],
+            },
+            "devices": describing.devices(self.device),
+            "fingerprint": describing.fingerprint(
+                self.engine, self.engine_version(), self.device, self.packages
+            ),
+            "anomalies": self.end_call()["anomalies"],
+        }
+
+    def prepare(self, fragment: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: str,
+                weights: str) -> str:  # fmt: skip
+        """See `Stack`; eager builds the module only."""
+        key = self.modules_of(fragment)
+        self._modules[key].parameters(fragment["node"])
+        return key
+
+    def run(self, job: NodeRun) -> Any:
+        """See `Stack`; weights of the node run last stay, others are dropped."""
+        modules = self.loaded(job)
+        args, kwargs = self.to_device(job.args), self.to_device(job.kwargs)
+        with self.timed():
+            return modules.run(job.node, None, args, kwargs, job.state, keep=True)
+
+    def forget(self, state: str) -> None:
+        """See `Stack`."""
+        for modules in self._modules.values():
+            modules.forget(state)
+
+    def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """See `Stack`."""
+        placed, named = self.to_device([list(args), dict(kwargs)])
+        function = operators.resolve(op)
+        with self.timed(), torch.no_grad():
+            return function(*placed, **named)
+
+    def load(self, folder: str, dtype: str) -> Dict[str, Any]:
+        """See `Stack`; by transformers' `from_pretrained`."""
+        self._model = None
+        self._model, report = loading.load_folder(folder, dtype, self.device, self.options)
+        return report
+
+    def score(self, tokens: List[List[int]]) -> Any:
+        """See `Stack`."""
+        return loading.logits(self.loaded_model(), tokens, self.device)
+
+    def generate(self, tokens: List[List[int]], new_tokens: int) -> Dict[str, Any]:
+        """See `Stack`; by transformers' `generate`."""
+        with self.timed():
+            result = loading.continue_greedily(self.loaded_model(), tokens, new_tokens, self.device)
+        return {**result, "peak_bytes": self.measure.peak_bytes}
+
+    def launch(self, world_size: int, job: Mapping[str, Any]) -> List[Dict[str, Any]]:
+        """See `Stack`."""
+        return ranks.launch(world_size, job, self)
+
+    def modules_of(self, fragment: Mapping[str, Any]) -> str:
+        """The key of the fragment's model in this worker, built on first use; caches are shared within it."""
+        options = {**self.options, **fragment["options"]}
+        what = [fragment["architecture"], fragment["config"], fragment["dtype"], options]
+        key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+        if key not in self._modules:
+            self._modules[key] = NodeModules(
+                fragment["config"], fragment["architecture"], fragment["dtype"], options, self.device
+            )
+        return key
+
+    def loaded(self, job: NodeRun) -> NodeModules:
+        """The node's modules with its weights in place.
+
+        Raises:
+            StackError: the handle is unknown, or no weights came and those of the last run are gone.
+        """
+        modules = self._modules.get(job.handle)
+        if modules is None:
+            raise StackError(f"nothing was prepared under {job.handle!r} in this worker")
+        if job.weights is not None:
+            self._drop_kept()
+            modules.load(job.node, job.weights)
+            self._kept = (job.handle, job.node)
+        elif self._kept != (job.handle, job.node):
+            raise StackError(
+                f"the weights of {job.node} are no longer here; another node ran since: send them again"
+            )
+        return modules
+
+    def loaded_model(self) -> torch.nn.Module:
+        """The model of the last `load`.
+
+        Raises:
+            StackError: none was loaded.
+        """
+        if self._model is None:
+            raise StackError("no checkpoint was loaded in this worker")
+        return self._model
+
+    def to_device(self, value: Any) -> Any:
+        """The tree with its tensors, and what names the CPU, on the device; one tensor met twice stays one."""
+        return value if self.device == "cpu" else _placed(value, torch.device(self.device), {})
+
+    def _drop_kept(self) -> None:
+        handle, node = self._kept
+        if handle:
+            self._modules[handle].free(node)
+        self._kept = ("", "")
+
+
+def _placed(value: Any, device: torch.device, done: Dict[int, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        if id(value) not in done:
+            done[id(value)] = value.to(device)
+        return done[id(value)]
+    if isinstance(value, dict):
+        return type(value)((key, _placed(item, device, done)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_placed(item, device, done) for item in value)
+    return device if isinstance(value, torch.device) else value

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from day0_worker.measure import Measure
 
 if TYPE_CHECKING:
     import torch
@@ -60,16 +64,61 @@ class Stack:
         count: number of devices asked for.
         dtype: short dtype name or None.
         options: what follows `?` in the target.
+
+    Attributes:
+        name: of the stack, as in the target grammar.
+        api: version of the target contract that the class was written for.
+        capabilities: out of the words of docs/worker-protocol.md; claim only what truly works.
+        reference: `module:Class` under which the worker loaded it; set by the worker.
+        sources: folder with the modules that the parent sent; set by the worker.
+        threads: of the process right after its imports; set by the worker.
     """
 
     name = ""
+    api = STACK_API
     capabilities: Sequence[str] = ()
+    reference = ""
+    sources = ""
+    threads = 0
 
     def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
         self.device = device
         self.count = count
         self.dtype = dtype
         self.options = dict(options)
+        self.begin_call()
+
+    def begin_call(self) -> None:
+        """The worker calls it before each request: what the stack remarked and measured starts anew."""
+        self.measure = Measure()
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.manual_seed(0)
+        self._operators: Dict[str, str] = {}
+        self._anomalies: List[Dict[str, str]] = []
+
+    def end_call(self) -> Dict[str, Any]:
+        """What the answer carries beside the result."""
+        return {
+            "seconds": self.measure.seconds,
+            "peak_bytes": max(0, self.measure.peak_bytes),
+            "operators": self._operators,
+            "anomalies": self._anomalies,
+        }
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Around the execution alone, without transfers and conversions; unused, the whole call is measured."""
+        with self.measure.span(self.device):
+            yield
+
+    def used(self, choice: str, implementation: str) -> None:
+        """Names the implementation that ran where the stack chose one, e.g. `experts`, `grouped_mm`."""
+        self._operators[choice] = implementation
+
+    def remark(self, code: str, subject: str, message: str, evidence: str = "") -> None:
+        """Adds an anomaly to the answer: something a person should know that is not an error."""
+        self._anomalies.append({"code": code, "subject": subject, "message": message, "evidence": evidence})
 
     def describe(self) -> Dict[str, Any]:
         """Capabilities, dtypes per role, devices and fingerprint, as in docs/worker-protocol.md."""
@@ -83,6 +132,9 @@ class Stack:
     def run(self, job: NodeRun) -> Any:
         """Runs one node and returns its output as the module would."""
         raise StackError(f"{self.name} does not run fragments", "unsupported")
+
+    def forget(self, state: str) -> None:
+        """Drops the cache of a sequence; unknown names are ignored."""
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Runs one operator on CPU tensors and returns its outputs."""
@@ -99,6 +151,16 @@ class Stack:
     def generate(self, tokens: List[List[int]], new_tokens: int) -> Dict[str, Any]:
         """Greedy continuation: tokens, first_token_seconds, seconds, peak_bytes."""
         raise StackError(f"{self.name} does not generate", "unsupported")
+
+    def join(self, rank: int, world_size: int) -> str:
+        """Makes a rank's process ready before its job and names the device it computes on."""
+        if self.device == "cpu":
+            return "cpu"
+        import torch
+
+        index = rank % torch.accelerator.device_count()
+        torch.accelerator.set_device_index(index)
+        return f"{self.device}:{index}"
 
     def launch(self, world_size: int, job: Mapping[str, Any]) -> List[Dict[str, Any]]:
         """Runs a job of `day0_worker.ranks` on that many ranks."""

@@ -1,0 +1,292 @@
+"""The parent's side of a target: encodes calls, remembers the description, starts a fresh worker after a death."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from day0_worker.serve import file_mark
+from pydantic import ValidationError
+
+from day0.adapters.base.errors import UnsupportedError, WorkerError
+from day0.adapters.base.operator_call import OperatorCall
+from day0.adapters.base.target import (
+    TARGET_API,
+    Answer,
+    Call,
+    Fragment,
+    Generation,
+    LoadReport,
+    TargetDescription,
+)
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Anomaly
+from day0.adapters.base.worker import Worker
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class WorkerTarget:
+    """A target behind a worker; see `day0.adapters.base.target.Target` for what each method does.
+
+    The worker starts with the first call. After it died the next call starts a fresh one, which knows nothing of
+    prepared handles, kept weights, caches or loaded checkpoints.
+
+    Args:
+        spec: as the person named it.
+        start: makes a started worker.
+        timeout: seconds that one call may take.
+
+    Attributes:
+        spec: see above.
+        timeout: see above; may be changed between calls.
+        starts: how many workers were started so far.
+    """
+
+    def __init__(self, spec: TargetSpec, start: Callable[[], Worker], timeout: float) -> None:
+        self.spec, self.timeout = spec, timeout
+        self.starts = 0
+        self._start = start
+        self._worker: Worker | None = None
+        self._description: TargetDescription | None = None
+        self._seen: dict[str, bool] = {}
+        self._peak = 0
+
+    def __enter__(self) -> WorkerTarget:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the worker, while there is one."""
+        return self._worker.pid if self._worker and self._worker.alive else None
+
+    @property
+    def worker_peak_bytes(self) -> int:
+        """Highest memory (PSS) of any of this target's workers and all below it so far."""
+        return max(self._peak, self._worker.peak_bytes if self._worker else 0)
+
+    @property
+    def log(self) -> Sequence[str]:
+        """The last lines that the present or last worker wrote."""
+        return self._worker.log.tail(200) if self._worker else ()
+
+    def describe(self) -> TargetDescription:
+        """See `Target`.
+
+        Raises:
+            WorkerError: E607, the answer is not a description, or speaks another version of the contract.
+        """
+        if self._description is None:
+            result = self._ask("describe", {})[0]["result"]
+            try:
+                description = TargetDescription.model_validate({"api": TARGET_API, **result})
+            except ValidationError as error:
+                first = error.errors()[0]
+                place = ".".join(str(part) for part in first["loc"])
+                raise WorkerError(
+                    f"{self.spec} describes itself wrongly at {place}: {first['msg']}", code="E607"
+                ) from error
+            if description.api != TARGET_API:
+                raise WorkerError(
+                    f"{self.spec} speaks version {description.api} of the target contract, this is {TARGET_API}",
+                    code="E607",
+                    remedy="Install versions of Day0 and of the stack's package that fit.",
+                )
+            self._description = description
+        return self._description
+
+    def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
+        """See `Target`."""
+        self._need("fragment")
+        request = {
+            "fragment": {
+                "node": fragment.node,
+                "kind": fragment.kind,
+                "architecture": fragment.architecture,
+                "config": dict(fragment.config),
+                "dtype": fragment.dtype,
+                "options": {**self.spec.options, **fragment.options},
+            },
+            "tree": example.tree,
+            "mode": mode,
+            "weights": weights,
+        }
+        return str(self._ask("prepare", request, example.tensors)[0]["result"].get("handle", ""))
+
+    def run(
+        self, handle: str, node: str, weights: Mapping[str, Any], inputs: Call, *, state: str | None = None
+    ) -> Answer:
+        """See `Target`."""
+        self._need("fragment")
+        tensors: dict[str, Tensor] = dict(inputs.tensors)
+        sent = {name: self._expression(expression, tensors) for name, expression in weights.items()}
+        request = {
+            "handle": handle,
+            "node": node,
+            "weights": sent or None,
+            "tree": inputs.tree,
+            "state": state,
+        }
+        return self._answer("run", request, tensors)
+
+    def forget(self, state: str) -> None:
+        """Drops the caches of a sequence; nothing happens where no worker lives."""
+        if self._worker is not None and self._worker.alive:
+            self._ask("forget", {"state": state})
+
+    def run_op(self, call: OperatorCall, tensors: Sequence[Tensor]) -> Answer:
+        """See `Target`."""
+        self._need("op")
+        request = {"call": call.model_dump(mode="json"), "tensors": len(tensors)}
+        return self._answer("run_op", request, {f"t{index}": tensor for index, tensor in enumerate(tensors)})
+
+    def load(self, folder: str, *, dtype: str) -> LoadReport:
+        """See `Target`.
+
+        Raises:
+            WorkerError: E608, the worker does not see the folder's files.
+        """
+        self._need("model")
+        path = Path(folder).resolve()
+        hidden = [str(file) for file in sorted(path.glob("*.safetensors")) if not self._sees(str(file))]
+        if hidden:
+            raise WorkerError(
+                f"the worker of {self.spec} does not see {hidden[0]}",
+                code="E608",
+                remedy="Mount the folder there under the same path.",
+            )
+        answer = self._ask("load", {"folder": str(path), "dtype": dtype})[0]
+        result = answer["result"]
+        return LoadReport(
+            missing=_strings(result, "missing"),
+            unexpected=_strings(result, "unexpected"),
+            mismatched=_strings(result, "mismatched"),
+            seconds=_number(result, "seconds", answer),
+            weight_bytes=int(_number(result, "weight_bytes", answer)),
+        )
+
+    def score(self, tokens: Sequence[Sequence[int]]) -> Answer:
+        """See `Target`."""
+        self._need("model")
+        return self._answer("score", {"tokens": [list(row) for row in tokens]})
+
+    def generate(self, tokens: Sequence[Sequence[int]], *, new_tokens: int) -> Generation:
+        """See `Target`."""
+        self._need("generate")
+        request = {"tokens": [list(row) for row in tokens], "new_tokens": new_tokens}
+        answer = self._ask("generate", request)[0]
+        result = answer["result"]
+        rows = result.get("tokens")
+        if not (isinstance(rows, list) and all(isinstance(row, list) for row in rows)):
+            raise WorkerError(f"{self.spec} generated something else than lists of tokens", code="E607")
+        return Generation(
+            tokens=[[int(token) for token in row] for row in rows],
+            first_token_seconds=_number(result, "first_token_seconds", answer),
+            seconds=_number(result, "seconds", answer),
+            peak_bytes=int(_number(result, "peak_bytes", answer)),
+        )
+
+    def launch(self, world_size: int, job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """See `Target`; jobs and what a rank answers are in `day0_worker.ranks`."""
+        self._need("collectives")
+        ranks = self._ask("launch", {"world_size": world_size, "job": dict(job)})[0]["result"].get("ranks")
+        if not (isinstance(ranks, list) and all(isinstance(rank, dict) for rank in ranks)):
+            raise WorkerError(f"{self.spec} answered launch without its ranks", code="E607")
+        return ranks
+
+    def close(self) -> None:
+        """See `Target`."""
+        if self._worker is not None:
+            self._worker.close()
+            self._peak = max(self._peak, self._worker.peak_bytes)
+
+    def _need(self, capability: str) -> None:
+        offered = self.describe().capabilities
+        if capability not in offered:
+            raise UnsupportedError(
+                f"{self.spec} does not claim the capability {capability!r}, only {', '.join(offered) or 'none'}",
+                code="E501",
+            )
+
+    def _ask(
+        self, verb: str, request: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
+    ) -> tuple[dict[str, Any], bytearray]:
+        if self._worker is None or not self._worker.alive:
+            self.close()
+            self._worker = self._start()
+            self._seen.clear()
+            self.starts += 1
+        return self._worker.call(verb, request, tensors, timeout=self.timeout)
+
+    def _answer(
+        self, verb: str, request: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
+    ) -> Answer:
+        from day0_worker.blobs import load
+        from day0_worker.frames import FrameError
+
+        answer, blob = self._ask(verb, request, tensors)
+        try:
+            outputs = Call(answer["result"].get("tree"), load(blob))
+        except FrameError as error:
+            raise WorkerError(
+                f"{self.spec} answered {verb} with broken tensors: {error}", code="E606"
+            ) from error
+        return Answer(
+            outputs=outputs,
+            seconds=_number(answer, "seconds", answer),
+            peak_bytes=int(_number(answer, "peak_bytes", answer)),
+            operators={str(key): str(value) for key, value in dict(answer.get("operators") or {}).items()},
+            anomalies=[_anomaly(entry) for entry in answer.get("anomalies") or []],
+        )
+
+    def _expression(self, expression: Any, tensors: dict[str, Tensor]) -> Any:
+        """The weight expression with every leaf that the worker cannot read itself replaced by its value."""
+        if isinstance(expression, list):
+            return [self._expression(part, tensors) for part in expression]
+        if not isinstance(expression, dict):
+            return expression
+        if "value" in expression:
+            return _attached(expression["value"], tensors)
+        if "file" not in expression:
+            return {key: self._expression(part, tensors) for key, part in expression.items()}
+        path = str(Path(expression["file"]).resolve())
+        if self._sees(path):
+            return {**expression, "file": path}
+        from day0_worker.weights import read_tensor
+
+        return _attached(
+            read_tensor(path, expression["offset"], expression["dtype"], expression["shape"]), tensors
+        )
+
+    def _sees(self, path: str) -> bool:
+        if path not in self._seen:
+            files = [{"path": path, "mark": file_mark(path)}]
+            self._seen[path] = path in self._ask("sees", {"files": files})[0]["result"].get("seen", ())
+        return self._seen[path]
+
+
+def _attached(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
+    name = f"weight{len(tensors)}"
+    tensors[name] = value
+    return {"value": name}
+
+
+def _strings(result: Mapping[str, Any], key: str) -> list[str]:
+    return [str(item) for item in result.get(key) or []]
+
+
+def _number(result: Mapping[str, Any], key: str, otherwise: Mapping[str, Any]) -> float:
+    value = result.get(key, otherwise.get(key, 0))
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _anomaly(entry: Mapping[str, Any]) -> Anomaly:
+    return Anomaly(**{key: str(entry.get(key, "")) for key in ("code", "subject", "message", "evidence")})

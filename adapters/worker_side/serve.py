@@ -1,0 +1,242 @@
+"""The worker's loop: reads a request, lets the stack do it, measures, answers. docs/worker-protocol.md is its page."""
+
+from __future__ import annotations
+
+import faulthandler
+import hashlib
+import importlib
+import os
+import platform
+import sys
+from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Tuple
+
+from day0_worker import failures, frames, guardian
+from day0_worker.measure import Measure
+from day0_worker.ranks import thread_count
+from day0_worker.stack import STACK_API, NodeRun, Stack, StackError
+
+PROTOCOL = 1
+Result = Tuple[Dict[str, Any], Mapping[str, Any]]
+"""What a verb answers: JSON and tensors by name."""
+
+
+def main(requests: int, answers: int, sources: str) -> None:
+    """Serves until the parent hangs up.
+
+    Args:
+        requests: descriptor to read frames from.
+        answers: descriptor to write frames to; standard output goes to standard error by now.
+        sources: folder with the stack's module, used where the environment cannot import it by itself.
+    """
+    guardian.start(requests, answers, os.getcwd())
+    faulthandler.enable(sys.stderr)
+    with os.fdopen(requests, "rb", buffering=0) as source, os.fdopen(answers, "wb", buffering=0) as sink:
+        server = _Server(source, sink, sources)
+        while server.serve_one():
+            pass
+
+
+def load_stack(reference: str, sources: str) -> type:
+    """The stack's class, out of the environment or else out of `sources`.
+
+    Args:
+        reference: `module:Class`.
+        sources: folder with modules sent by the parent.
+
+    Raises:
+        StackError: `import`, the class is not there or is no stack.
+    """
+    name, _, attribute = reference.partition(":")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if sources in sys.path or not _is_sent(error.name or "", sources):
+            raise
+        sys.path.append(sources)
+        importlib.invalidate_caches()
+        _forget_incomplete(sources)
+        module = importlib.import_module(name)
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Stack)):
+        raise StackError(f"{reference} is not a class derived from day0_worker.Stack", "import")
+    return found
+
+
+def _is_sent(name: str, sources: str) -> bool:
+    path = os.path.join(sources, *name.split("."))
+    return bool(name) and (os.path.isdir(path) or os.path.isfile(path + ".py"))
+
+
+def _forget_incomplete(sources: str) -> None:
+    """Lets packages found without the missing module (such as an empty namespace) be looked up anew."""
+    for package in os.listdir(sources):
+        for name in [name for name in sys.modules if name == package or name.startswith(package + ".")]:
+            del sys.modules[name]
+
+
+class _Server:
+    def __init__(self, source: BinaryIO, sink: BinaryIO, sources: str) -> None:
+        self._source, self._sink, self._sources = source, sink, sources
+        self._stack: Optional[Stack] = None
+        self._verbs: Dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Result]] = {
+            "hello": self._hello,
+            "ping": lambda request, tensors: ({}, {}),
+            "sees": self._sees,
+            "describe": lambda request, tensors: (self._loaded().describe(), {}),
+            "prepare": self._prepare,
+            "run": self._run,
+            "forget": self._forget,
+            "run_op": self._run_op,
+            "load": lambda request, tensors: (self._loaded().load(request["folder"], request["dtype"]), {}),
+            "score": lambda request, tensors: _tree(self._loaded().score(request["tokens"])),
+            "generate": lambda request, tensors: (
+                self._loaded().generate(request["tokens"], request["new_tokens"]),
+                {},
+            ),
+            "launch": lambda request, tensors: (
+                {"ranks": self._loaded().launch(request["world_size"], request["job"])},
+                {},
+            ),
+        }
+
+    def serve_one(self) -> bool:
+        try:
+            request, blob = frames.unpack(self._read)
+        except EOFError:
+            return False
+        answer: Dict[str, Any] = {"id": request.get("id")}
+        tensors: Mapping[str, Any] = {}
+        if self._stack is not None:
+            self._stack.begin_call()
+        try:
+            answer["result"], tensors = self._do(request, blob)
+        except Exception as error:  # the boundary: everything a stack raises becomes an answer
+            answer["error"] = failures.answer(error)
+        if self._stack is not None:
+            answer.update(self._stack.end_call())
+        self._write(answer, tensors)
+        return True
+
+    def _do(self, request: Mapping[str, Any], blob: bytearray) -> Result:
+        verb = self._verbs.get(str(request.get("verb")))
+        if verb is None:
+            raise StackError(f"the worker knows no verb {request.get('verb')!r}", "unsupported")
+        if not blob:
+            return verb(request, {})
+        from day0_worker.blobs import load
+
+        return verb(request, load(blob))
+
+    def _write(self, answer: Dict[str, Any], tensors: Mapping[str, Any]) -> None:
+        from day0_worker.blobs import dump
+
+        try:
+            parts = frames.pack(answer, list(dump(tensors)) if tensors else [])
+        except (TypeError, ValueError) as error:
+            parts = frames.pack({"id": answer["id"], "error": failures.answer(error)}, [])
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                view = view[self._sink.write(view) :]
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._source.read(min(size - len(data), 2**24))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+
+    def _loaded(self) -> Stack:
+        if self._stack is None:
+            raise StackError("the worker was not told its stack yet; say hello first", "unsupported")
+        return self._stack
+
+    def _hello(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        if request["protocol"] != PROTOCOL:
+            raise StackError(
+                f"this worker speaks protocol {PROTOCOL}, not {request['protocol']}", "unsupported"
+            )
+        stack = load_stack(request["stack"], self._sources)
+        api = getattr(stack, "api", STACK_API)
+        if api != STACK_API:
+            raise StackError(
+                f"{request['stack']} was written for version {api} of the target contract, this is {STACK_API}",
+                "unsupported",
+            )
+        self._stack = stack(request["device"], request["count"], request["dtype"], request["options"])
+        self._stack.reference, self._stack.sources = request["stack"], self._sources
+        self._stack.threads = thread_count()
+        self._stack.begin_call()
+        return {"protocol": PROTOCOL, "api": api, "pid": os.getpid(), "python": platform.python_version()}, {}
+
+    def _sees(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        """Which of the files, given with size and digest of both ends, are the same file here."""
+        return {
+            "seen": [file["path"] for file in request["files"] if file_mark(file["path"]) == file["mark"]]
+        }, {}
+
+    def _prepare(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        from day0_worker.trees import decode_arguments
+
+        args, kwargs = decode_arguments(request["tree"], tensors)
+        handle = self._loaded().prepare(
+            request["fragment"], args, kwargs, request["mode"], request["weights"]
+        )
+        return {"handle": handle}, {}
+
+    def _run(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        from day0_worker.trees import decode_arguments
+        from day0_worker.weights import evaluate
+
+        args, kwargs = decode_arguments(request["tree"], tensors)
+        expressions = request["weights"]
+        weights = None
+        if expressions is not None:
+            weights = {name: evaluate(expression, tensors) for name, expression in expressions.items()}
+        job = NodeRun(request["handle"], request["node"], weights, args, kwargs, request["state"])
+        return self._measured(lambda stack: stack.run(job))
+
+    def _forget(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        self._loaded().forget(request["state"])
+        return {}, {}
+
+    def _run_op(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        from day0_worker.operators import decode_call
+
+        call = request["call"]
+        ordered: List[Any] = [tensors[f"t{index}"] for index in range(request["tensors"])]
+        args, kwargs = decode_call(call, ordered)
+        return self._measured(lambda stack: stack.run_op(call["op"], args, kwargs))
+
+    def _measured(self, work: Callable[[Stack], Any]) -> Result:
+        """Runs it; where the stack measured a span of its own, that stands, else the whole call is measured."""
+        stack = self._loaded()
+        whole = Measure()
+        with whole.span(stack.device):
+            value = work(stack)
+        if not stack.measure.spans:
+            stack.measure = whole
+        return _tree(value)
+
+
+def _tree(value: Any) -> Result:
+    from day0_worker.trees import encode
+
+    tree, tensors = encode(value)
+    return {"tree": tree}, tensors
+
+
+def file_mark(path: str) -> str:
+    """Size and digest of both ends of a file: equal where two processes see the same file; empty if unreadable."""
+    try:
+        with open(path, "rb") as handle:
+            size = handle.seek(0, os.SEEK_END)
+            handle.seek(0)
+            digest = hashlib.sha256(handle.read(2**16))
+            handle.seek(max(0, size - 2**16))
+            digest.update(handle.read(2**16))
+    except OSError:
+        return ""
+    return f"{size}:{digest.hexdigest()}"
