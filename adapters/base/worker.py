@@ -1,4 +1,4 @@
-"""The process in which a target runs: started from an argv, asked over its pipes, ended with everything below it."""
+"""The process in which a target runs: started from an argv, asked over pipes, ended with all below it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 START_SECONDS = 180.0
-"""Time that a worker may take to start: importing torch and a vendor's stack takes 3 to 10 s on a busy host."""
+"""How long a worker may take to start: importing torch and a vendor's stack takes 3 to 10 s, busy or not."""
 
 _MAX_ANSWER_BYTES = 8 * 2**30
 _MAX_ANSWER_JSON_BYTES = 64 * 2**20
@@ -83,10 +83,13 @@ class Worker:
         self._calls = 0
         self._home = tempfile.mkdtemp(prefix="day0-worker-")
         self._process = self._spawn()
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self.log = WorkerLog(self._process.stderr, plan.log)
+        stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
+        assert stdin is not None
+        assert stdout is not None
+        assert stderr is not None
+        self.log = WorkerLog(stderr, plan.log)
         self._memory = MemoryWatch(self._process.pid, plan.memory_limit, self._kill)
-        self._pipe = WorkerPipe(self._process.stdin, self._process.stdout, self._is_running)
+        self._pipe = WorkerPipe(stdin, stdout, self._is_running)
         self._greet(start_seconds)
 
     @property

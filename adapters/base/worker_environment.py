@@ -1,4 +1,4 @@
-"""Which of the parent's environment variables a worker sees: no secrets, nothing of Prefect or of cloud accounts."""
+"""Which environment variables a worker sees: no secrets, nothing of Prefect or of cloud accounts."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ class WorkerPipe:
     Args:
         requests: the worker's standard input.
         answers: the worker's standard output.
-        alive: whether the process still runs; asked while waiting, since a stray child may hold the pipe open.
+        alive: whether the process still runs; asked while waiting, since a stray child may hold the pipe
+            open.
     """
 
     def __init__(self, requests: IO[bytes], answers: IO[bytes], alive: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""What the parent sends into a bare Python so that it becomes a worker: a few lines of bootstrap and a zip of sources."""
+"""What turns a bare Python into a worker: a few lines of bootstrap and a zip of sources."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MAX_SOURCE_BYTES = 32 * 2**20
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 # Runs as `python -c BOOTSTRAP` on Python 3.9 or newer. Before anything else is imported it takes the working
-# directory off the path, and it moves requests and answers off the standard descriptors, so that a stack that reads
-# its standard input or prints cannot disturb the protocol. The sources are unpacked to files, not imported from a
-# zip, because tracebacks and compilers read them.
+# directory off the path, and it moves requests and answers off the standard descriptors, so that a stack
+# that reads its standard input or prints cannot disturb the protocol. The sources are unpacked to files,
+# not imported from a zip, because tracebacks and compilers read them.
 BOOTSTRAP = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -48,8 +48,8 @@ main(requests, answers, os.path.join(home, "sources", "stack"))
 def pack_sources(module: str) -> bytes:
     """A zip with `day0_worker` below `worker/` and the stack's module below `stack/`.
 
-    The `.py` files beside the stack's module go along, as do Day0's own stacks, from which a stack may derive;
-    packages above them are sent empty. Nothing is imported to find them.
+    The `.py` files beside the stack's module go along, as do Day0's own stacks, from which a stack may
+    derive; packages above them are sent empty. Nothing is imported to find them.
 
     Args:
         module: dotted name of the stack's module.

@@ -7,15 +7,13 @@ import importlib.util
 import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from day0_worker import NodeRun, Stack, StackError
-from day0_worker import describing, loading, operators, ranks
-from day0_worker.modules import NodeModules
-
 import torch
+from day0_worker import NodeRun, Stack, StackError, describing, loading, operators, ranks
+from day0_worker.modules import NodeModules
 
 
 class EagerStack(Stack):
-    """torch in eager mode. A vendor whose device is a torch device may derive from it and change what differs."""
+    """Torch in eager mode; a vendor with a torch device of its own derives from it."""
 
     name = "eager"
     engine = "torch"
@@ -150,7 +148,7 @@ class EagerStack(Stack):
         return self._model
 
     def to_device(self, value: Any) -> Any:
-        """The tree with its tensors, and what names the CPU, on the device; one tensor met twice stays one."""
+        """The tree on the device: its tensors, and what names the CPU; one tensor met twice stays one."""
         return value if self.device == "cpu" else _placed(value, torch.device(self.device), {})
 
     def _drop_kept(self) -> None:

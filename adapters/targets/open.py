@@ -28,8 +28,8 @@ def open_target(
         spec: which stack on what.
         timeout: seconds that one call may take.
         memory_limit: bytes that the worker and all below it may take (PSS of the local process tree).
-        command: argv that ends in another environment's Python (`docker exec -i C python`, `ssh HOST python`);
-            empty: this Python.
+        command: argv that ends in another environment's Python (`docker exec -i C python`, `ssh HOST
+            python`); empty: this Python.
         log: file to which the worker's standard error is appended.
 
     Raises:

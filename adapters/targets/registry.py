@@ -24,14 +24,14 @@ def stacks() -> Mapping[str, str]:
         other = found.get(entry.name)
         if other is not None and other.value != entry.value:
             raise InputError(
-                f"the stack name {entry.name!r} is claimed twice: by {_owner(other)} with {other.value} and by "
-                f"{_owner(entry)} with {entry.value}",
+                f"the stack name {entry.name!r} is claimed twice: by {_owner(other)} with {other.value} and "
+                f"by {_owner(entry)} with {entry.value}",
                 code="E112",
                 remedy="Uninstall one of the two packages, or rename its entry point.",
             )
         if not _REFERENCE.fullmatch(entry.value):
             raise InputError(
-                f"the entry point {entry.name!r} of {_owner(entry)} is {entry.value!r}, not of the form module:Class",
+                f"the entry point {entry.name!r} of {_owner(entry)} is {entry.value!r}, not module:Class",
                 code="E112",
                 remedy="Correct the entry point in that package's pyproject.toml.",
             )
@@ -43,7 +43,8 @@ def find_stack(name: str) -> str:
     """The `module:Class` of a stack.
 
     Raises:
-        InputError: E111, no installed package offers it; says near names and what there is. E112, see `stacks`.
+        InputError: E111, no installed package offers it; says near names and what there is. E112, see
+            `stacks`.
     """
     known = stacks()
     if name in known:

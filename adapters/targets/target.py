@@ -1,4 +1,4 @@
-"""The parent's side of a target: encodes calls, remembers the description, starts a fresh worker after a death."""
+"""The parent's side of a target: encodes calls and starts a fresh worker after a death."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-
-from day0_worker.serve import file_mark
-from pydantic import ValidationError
 
 from day0.adapters.base.errors import UnsupportedError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
@@ -24,6 +21,8 @@ from day0.adapters.base.target import (
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly
 from day0.adapters.base.worker import Worker
+from day0_worker.serve import file_mark
+from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
 class WorkerTarget:
     """A target behind a worker; see `day0.adapters.base.target.Target` for what each method does.
 
-    The worker starts with the first call. After it died the next call starts a fresh one, which knows nothing of
-    prepared handles, kept weights, caches or loaded checkpoints.
+    The worker starts with the first call. After it died the next call starts a fresh one, which knows
+    nothing of prepared handles, kept weights, caches or loaded checkpoints.
 
     Args:
         spec: as the person named it.
@@ -96,7 +95,7 @@ class WorkerTarget:
                 ) from error
             if description.api != TARGET_API:
                 raise WorkerError(
-                    f"{self.spec} speaks version {description.api} of the target contract, this is {TARGET_API}",
+                    f"{self.spec} speaks version {description.api} of the contract, this is {TARGET_API}",
                     code="E607",
                     remedy="Install versions of Day0 and of the stack's package that fit.",
                 )
@@ -212,7 +211,7 @@ class WorkerTarget:
         offered = self.describe().capabilities
         if capability not in offered:
             raise UnsupportedError(
-                f"{self.spec} does not claim the capability {capability!r}, only {', '.join(offered) or 'none'}",
+                f"{self.spec} does not claim to do {capability!r}, only {', '.join(offered) or 'nothing'}",
                 code="E501",
             )
 

@@ -1,7 +1,7 @@
 """Tensors as the bytes of a safetensors file, without copies where the memory layout allows.
 
-Written by hand because the safetensors package copies each tensor up to three times and refuses tensors that share
-memory; what comes out is the same format and any safetensors reader takes it.
+Written by hand because the safetensors package copies each tensor up to three times and refuses tensors
+that share memory; what comes out is the same format and any safetensors reader takes it.
 """
 
 from __future__ import annotations

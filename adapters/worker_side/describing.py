@@ -55,7 +55,7 @@ def devices(device: str) -> List[Dict[str, Any]]:
 
 
 def device_module(device: str) -> Any:
-    """torch's module for a device type, e.g. `torch.cuda`.
+    """Torch's module for a device type, e.g. `torch.cuda`.
 
     Raises:
         RuntimeError: this torch has none.

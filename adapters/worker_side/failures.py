@@ -1,4 +1,4 @@
-"""Exceptions as answers: their kind out of `ERROR_KINDS`, judged by type and text, and the frames that matter."""
+"""Exceptions as answers: their kind, judged by type and text, and the frames that matter."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from day0_worker.stack import ERROR_KINDS, StackError
 _MAX_TEXT = 4000
 _FRAMES = 8
 
-# The first rule that matches decides; texts are those of torch, ONNX Runtime, OpenVINO, transformers and of the
-# vendor adapters quoted in the issue threads of their repositories.
+# The first rule that matches decides; texts are those of torch, ONNX Runtime, OpenVINO, transformers and
+# of the vendor adapters quoted in the issue threads of their repositories.
 _RULES: Sequence[Tuple[str, str]] = (
     ("memory", r"out of memory|OutOfMemory|can't allocate memory|not enough memory|bad_alloc|"
                r"failed to allocate memory|DefaultCPUAllocator"),
     ("key_mismatch", r"missing key\(s\) in state_dict|unexpected key\(s\) in state_dict|size mismatch for |"
                      r"error\(s\) in loading state_dict"),
-    # ONNX Runtime: a kernel is there for other types (the type is named), or for none.
-    ("dtype", r"not implemented for '?\w*(?:half|float|double|bfloat16|int|long|char|byte|short|bool|complex)\w*'?|"
+    # A kernel is there for other types; torch names the C++ type.
+    ("dtype", r"not implemented for '?\w*(?:half|float|double|int|long|char|byte|short|bool|complex)|"
               r"unsupported (?:scalar |data |element )?(?:d?type|precision)|invalid scalar type|"
               r"expected (?:scalar|object of|m1 and m2).{0,20}type|must have the same dtype|dtype mismatch|"
               r"is not (?:a )?supported (?:data ?type|dtype)|type '?tensor\(\w+\)'? of input parameter|"
-              r"promotion for .{0,40}types|does not support (?:bfloat16|float16|fp16|bf16|float64|half|double|int)|"
-              r"data type .{0,60}not supported|not supported in this architecture|expected .{0,30}dtype"),
+              r"promotion for .{0,40}types|data type .{0,60}not supported|expected .{0,30}dtype|"
+              r"does not support (?:bfloat16|float16|fp16|bf16|float64|half|double|int)|"
+              r"not supported in this architecture"),
     ("missing_operator", r"could not (?:run|find) .{0,80}(?:backend|operator|kernel|implementation)|"
-                         r"not implemented for the |no kernel|could not find an implementation for|"
-                         r"is not currently implemented|no conversion (?:rule|function|for)|no decompos|"
-                         r"no onnx function found|unsupportedoperator|not a registered|"
-                         r"unsupported (?:onnx )?(?:op|operator|node)s?\b|operator .{0,80}not (?:found|supported|implemented)|"
-                         r"has no attribute '\w+' in .?torch\.ops|'_opnamespace' .{0,60}has no attribute|"
-                         r"is not a registered function/op|cannot be converted"),
+                         r"not implemented for the |no kernel|is not currently implemented|"
+                         r"no conversion (?:rule|function|for)|no decompos|no onnx function found|"
+                         r"unsupportedoperator|not a registered|is not a registered function/op|"
+                         r"unsupported (?:onnx )?(?:op|operator|node)s?\b|cannot be converted|"
+                         r"operator .{0,80}not (?:found|supported|implemented)|"
+                         r"'_opnamespace' .{0,60}has no attribute"),
     ("shape", r"shape|size of tensor|sizes of tensors|dimension|must match|broadcast|stride|"
               r"expected \d+d|index out of range|out of bounds"),
     ("unsupported", r"not supported|unsupported|does not support"),

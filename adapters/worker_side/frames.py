@@ -1,7 +1,7 @@
-"""Frames on the pipes between parent and worker: 8 bytes big-endian length and JSON, 8 bytes length and tensors.
+"""Frames on the pipes: 8 bytes big-endian length and JSON, 8 bytes length and tensors.
 
-The same code runs on both sides. A reader trusts nothing: lengths are checked against limits, memory grows only
-as bytes arrive, JSON is parsed with bounds.
+The same code runs on both sides. A reader trusts nothing: lengths are checked against limits, memory grows
+only as bytes arrive, JSON is parsed with bounds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Tuple, Union
 
 Buffer = Union[bytes, bytearray, memoryview]
 ReadExactly = Callable[[int], bytearray]
-"""Takes a number of bytes and returns exactly so many, or raises (`EOFError` where the other side is gone)."""
+"""Takes a number of bytes, returns exactly so many or raises (`EOFError`: the other side is gone)."""
 
 MAX_JSON_BYTES = 256 * 2**20
 MAX_BLOB_BYTES = 64 * 2**30

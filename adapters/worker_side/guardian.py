@@ -1,7 +1,7 @@
 """A process of its own that ends the worker's process group when the parent is gone.
 
-It is a fork made before anything heavy is loaded, so it sees the end of the parent even while the worker hangs in
-native code that never lets go of the interpreter's lock.
+It is a fork made before anything heavy is loaded, so it sees the end of the parent even while the worker
+hangs in native code that never lets go of the interpreter's lock.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def _begin(accelerator: Any) -> int:
             accelerator.reset_peak_memory_stats()
             return int(accelerator.memory_allocated())
         return 0
-    # Linux: writing 5 sets the high-water mark of the resident set back to its present size (proc_pid_clear_refs(5)).
+    # Linux: writing 5 sets the high-water mark of the resident set back to its present size
+    # (proc_pid_clear_refs(5)).
     with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as mark:
         mark.write("5")
     return _status("VmRSS") or _max_resident()

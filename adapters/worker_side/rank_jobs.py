@@ -1,4 +1,4 @@
-"""What ranks do: collectives whose results are checked against rank numbers, and computations with known answers."""
+"""What ranks do: collectives checked against rank numbers, computations with known answers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ COLLECTIVES = (
 DTYPES = ("fp32", "bf16", "fp16", "fp64", "int64")
 COMPUTE = ("gemm", "attention", "topk")
 
-# Relative L2 error against fp64 that a right attention kernel stays far below: measured on CPUs 3e-3 in bf16, 4e-4 in
-# fp16, 3e-7 in fp32. A wrong mask or scale is off by more than 1e-1.
+# Relative L2 error against fp64 that a right attention kernel stays far below: measured on CPUs 3e-3 in
+# bf16, 4e-4 in fp16, 3e-7 in fp32. A wrong mask or scale is off by more than 1e-1.
 _ATTENTION_TOLERANCE = {"fp64": 1e-12, "fp32": 1e-5, "fp16": 4e-3, "bf16": 3e-2}
 
 
@@ -49,15 +49,16 @@ def run_job(job: Mapping[str, Any], rank: Rank) -> List[Dict[str, Any]]:
     """All checks of a job on this rank.
 
     Args:
-        job: `{"job": "collectives", "operations": [...], "dtypes": [...], "elements": [...], "samples": 5}` or
-            `{"job": "compute", "cases": [{"operation": "gemm", "shape": [m, k, n], "dtype": "bf16"},
+        job: `{"job": "collectives", "operations": [...], "dtypes": [...], "elements": [...], "samples":
+            5}` or `{"job": "compute", "cases": [{"operation": "gemm", "shape": [m, k, n], "dtype": "bf16"},
             {"operation": "attention", "shape": [batch, heads, length, head_dim], "dtype": ...},
             {"operation": "topk", "shape": [rows, columns, k], "dtype": ...}], "samples": 3}`.
         rank: who runs it.
 
     Returns:
-        A check each: `name`, `operation`, `dtype`, `passed`, `detail`, `seconds` (a list of samples); collectives
-        also `elements` and `bytes` per rank; computations also `shape`, `flops`, `relative_error`, `repeatable`.
+        A check each: `name`, `operation`, `dtype`, `passed`, `detail`, `seconds` (a list of samples);
+        collectives also `elements` and `bytes` per rank; computations also `shape`, `flops`,
+        `relative_error`, `repeatable`.
     """
     samples = int(job.get("samples", 3))
     if job["job"] == "compute":
@@ -242,7 +243,7 @@ _PREPARE: Dict[str, Callable[[Rank, "torch.dtype", int], "Prepared"]] = {
 
 def _difference(outputs: Sequence["torch.Tensor"], expected: Sequence["torch.Tensor"]) -> str:
     """What differs, or nothing."""
-    for index, (output, wanted) in enumerate(zip(outputs, expected)):
+    for index, (output, wanted) in enumerate(zip(outputs, expected)):  # noqa: B905  # Python 3.9 has no `strict`
         got = output.cpu()
         wrong = (got != wanted).nonzero()
         if len(wrong):
@@ -292,10 +293,10 @@ def _relative(output: Any, expected: "torch.Tensor") -> float:
 
 
 def _gemm(shape: Sequence[int], dtype: str, device: str) -> Any:
-    """A product of small whole numbers: every partial sum is exact in fp32, so the answer is known to the bit.
+    """A product of small whole numbers: partial sums are exact in fp32, so the answer is known to the bit.
 
-    Rows repeat after 217, columns after 185 (least common multiples of the moduli), so the exact product of any size
-    comes from a small one.
+    Rows repeat after 217, columns after 185 (least common multiples of the moduli), so the exact product
+    of any size comes from a small one.
     """
     import torch
 

@@ -41,10 +41,10 @@ def backend_of(device: str) -> str:
 def launch(world_size: int, job: Mapping[str, Any], stack: "Stack") -> List[Dict[str, Any]]:
     """Runs a job on that many ranks; takes at most the job's `timeout` (seconds, default 120).
 
-    On a CPU the ranks are forked (0.1 s) out of this process while it has no more threads than right after its
-    imports (OpenBLAS starts some, and knows about forks), else out of a fresh one: a fork of a process with OpenMP
-    threads hangs in its first parallel loop. On other devices each rank is a fresh process, since a device context
-    does not survive a fork.
+    On a CPU the ranks are forked (0.1 s) out of this process while it has no more threads than right after
+    its imports (OpenBLAS starts some, and knows about forks), else out of a fresh one: a fork of a process
+    with OpenMP threads hangs in its first parallel loop. On other devices each rank is a fresh process,
+    since a device context does not survive a fork.
 
     Args:
         world_size: number of ranks.
@@ -52,8 +52,8 @@ def launch(world_size: int, job: Mapping[str, Any], stack: "Stack") -> List[Dict
         stack: whose `join` makes each rank ready.
 
     Returns:
-        Of each rank: `rank`, `outcome` (`finished`, `error`, `died`, `hung`, or `stopped`: it waited for another
-        that failed), `detail`, `device` and `checks`, what its job returned.
+        Of each rank: `rank`, `outcome` (`finished`, `error`, `died`, `hung`, or `stopped`: it waited for
+        another that failed), `detail`, `device` and `checks`, what its job returned.
 
     Raises:
         StackError: the job is unknown, or the number of ranks is out of bounds.

@@ -1,4 +1,4 @@
-"""The worker's loop: reads a request, lets the stack do it, measures, answers. docs/worker-protocol.md is its page."""
+"""The worker's loop: reads a request, lets the stack do it, measures, answers (docs/worker-protocol.md)."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class _Server:
         api = getattr(stack, "api", STACK_API)
         if api != STACK_API:
             raise StackError(
-                f"{request['stack']} was written for version {api} of the target contract, this is {STACK_API}",
+                f"{request['stack']} was written for version {api} of the contract, this is {STACK_API}",
                 "unsupported",
             )
         self._stack = stack(request["device"], request["count"], request["dtype"], request["options"])
@@ -211,7 +211,7 @@ class _Server:
         return self._measured(lambda stack: stack.run_op(call["op"], args, kwargs))
 
     def _measured(self, work: Callable[[Stack], Any]) -> Result:
-        """Runs it; where the stack measured a span of its own, that stands, else the whole call is measured."""
+        """Runs it; a span that the stack measured itself stands, else the whole call is measured."""
         stack = self._loaded()
         whole = Measure()
         with whole.span(stack.device):
@@ -229,7 +229,7 @@ def _tree(value: Any) -> Result:
 
 
 def file_mark(path: str) -> str:
-    """Size and digest of both ends of a file: equal where two processes see the same file; empty if unreadable."""
+    """Size and digest of both ends, to tell whether two processes see one file; empty if unreadable."""
     try:
         with open(path, "rb") as handle:
             size = handle.seek(0, os.SEEK_END)

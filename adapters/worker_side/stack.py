@@ -1,4 +1,4 @@
-"""The contract of a stack: what runs inside the worker. A vendor derives from `Stack` and overrides what differs."""
+"""The contract of a stack, which runs inside the worker: derive from `Stack`, override what differs."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class NodeRun:
     Attributes:
         handle: what `prepare` returned.
         node: transformers' module path of the node.
-        weights: parameter name inside the node -> tensor on the CPU in the dtype of the checkpoint; None where
-            the node's weights of the last run are to be used again.
+        weights: parameter name inside the node -> tensor on the CPU in the dtype of the checkpoint; None
+            where the node's weights of the last run are to be used again.
         args: positional arguments.
         kwargs: keyword arguments.
         state: name of the sequence whose cache belongs to this run, or None.
@@ -108,7 +108,7 @@ class Stack:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Around the execution alone, without transfers and conversions; unused, the whole call is measured."""
+        """Around the execution alone, without transfers and conversions; else the whole call is measured."""
         with self.measure.span(self.device):
             yield
 
