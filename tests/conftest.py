@@ -16,3 +16,5 @@ os.environ["DO_NOT_TRACK"] = "1"
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="day0-prefect-")
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+pytest_plugins = ["support.local_hub", "support.shared_checkpoints"]
