@@ -11,9 +11,10 @@ Encoded = Any
 """An argument as JSON.
 
 A tensor is `{"tensor": {"dtype": "bf16", "shape": [1, 64], "stride": [64, 1], "alias": 0}}` (`alias` numbers
-the distinct tensors of the call, so that in-place and repeated arguments stay one tensor); a dtype is
-`{"dtype": "bf16"}`, a device `{"device": "target"}`, a memory format `{"memory_format": "contiguous"}`, a
-non-finite float `{"float": "NaN"}`; a list or tuple is a list; numbers, strings, booleans and null stand for
+the distinct tensors of the call, so that in-place and repeated arguments stay one tensor; a tensor that lies on
+the host also has `"device": "cpu"`); a dtype is `{"dtype": "bf16"}`, a device `{"device": "target"}`, a memory
+format `{"memory_format": "contiguous"}`, a layout `{"layout": "strided"}`, a non-finite float `{"float": "NaN"}`,
+a complex number `{"complex": [0, 1]}`; a list or tuple is a list; numbers, strings, booleans and null stand for
 themselves.
 """
 
@@ -25,8 +26,8 @@ class OperatorCall(Value):
         op: `aten.mm.default`, `onnx.MatMul@21`, `triton:NAME` or `hub:REPO`.
         args: positional arguments, encoded.
         kwargs: keyword arguments, encoded.
-        dtypes: dtype of each tensor argument, in order of appearance.
-        shapes: shape of each tensor argument, in order of appearance.
+        dtypes: dtype of each distinct tensor, in order of its `alias`.
+        shapes: shape of each distinct tensor, in order of its `alias`.
         module: transformers' module path that calls it, first seen.
         phase: `prefill`, `decode`, `long_prefill` or `sampling`.
         count: calls of this very signature within the phase, over the whole model.
@@ -47,7 +48,18 @@ class OperatorCall(Value):
         return digest({"op": self.op, "args": list(self.args), "kwargs": self.kwargs})
 
     @property
+    def result_dtype(self) -> str:
+        """The dtype that the call asks for by an argument, as casts and factories do; empty where none."""
+        asked = self.kwargs.get("dtype")
+        return str(asked["dtype"]) if isinstance(asked, dict) else ""
+
+    @property
     def row_key(self) -> str:
-        """The registry row this call falls into: operator, dtype tuple and ranks."""
-        ranks = ",".join(str(len(shape)) for shape in self.shapes)
-        return f"{self.op}|{','.join(self.dtypes)}|{ranks}"
+        """The registry row this call falls into: operator, dtype tuple, ranks and the dtype asked for."""
+        return row_key(self.op, self.dtypes, [len(shape) for shape in self.shapes], self.result_dtype)
+
+
+def row_key(op: str, dtypes: Sequence[str], ranks: Sequence[int], result_dtype: str) -> str:
+    """The name of a registry row, the same for a call and for the row itself."""
+    ranked = ",".join(str(rank) for rank in ranks)
+    return "|".join([op, ",".join(dtypes), ranked, *([result_dtype] if result_dtype else [])])

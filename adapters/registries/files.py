@@ -1,0 +1,101 @@
+"""Registries as reviewable JSON: as shipped in this folder, and what a person's own probes add in the run store."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..base.errors import InputError
+from ..base.run_store import RunStore
+from ..base.values import Fingerprint, canonical_json
+from .registry import Registry
+from .row import RegistryRow
+
+FORMAT = 1
+
+_ROWS = TypeAdapter(list[RegistryRow])
+_FINGERPRINTS = TypeAdapter(dict[str, Fingerprint])
+
+
+def shipped_registry(name: str) -> Registry:
+    """What Day0 itself brings for `STACK@DEVICE`; empty where it brings nothing.
+
+    Raises:
+        InputError: E131, the file is damaged.
+    """
+    file = resources.files(__package__).joinpath(f"{name.replace('@', '-')}.json")
+    return parse_registry(name, file.read_text()) if file.is_file() else Registry(name)
+
+
+def stored_registry(store: RunStore, name: str) -> Registry:
+    """What probes have added in the run store; empty where there were none.
+
+    Raises:
+        InputError: E131, the file is damaged.
+    """
+    path = store_path(name)
+    return parse_registry(name, store.read(path).decode()) if store.exists(path) else Registry(name)
+
+
+def load_registry(store: RunStore, name: str) -> Registry:
+    """Shipped rows with those of the run store laid over them.
+
+    Raises:
+        InputError: E131, a file is damaged.
+    """
+    return shipped_registry(name).overlaid(stored_registry(store, name))
+
+
+def add_to_store(store: RunStore, added: Registry) -> None:
+    """Lays rows over those of the run store; a reader sees the old file or the new one, never a part."""
+    merged = stored_registry(store, added.name).overlaid(added)
+    store.write(store_path(added.name), dump_registry(merged).encode())
+
+
+def store_path(name: str) -> str:
+    """Where the run store keeps a registry."""
+    return f"registries/{name}.json"
+
+
+def dump_registry(registry: Registry) -> str:
+    """The registry as text: sorted, one row a line, defaults left out, so that a change reads as a few lines."""
+    rows = [registry.rows[key] for key in sorted(registry.rows)]
+    lines = [canonical_json(_plain(row)) for row in rows]
+    used = {row.fingerprint for row in rows}
+    prints = {key: value for key, value in sorted(registry.fingerprints.items()) if key in used}
+    head = {
+        "registry": registry.name,
+        "format": FORMAT,
+        "fingerprints": {key: value.model_dump(mode="json") for key, value in prints.items()},
+    }
+    text = json.dumps(head, indent=1, sort_keys=True).removesuffix("\n}")
+    return text + ',\n "rows": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
+
+
+def parse_registry(name: str, text: str) -> Registry:
+    """Inverse of `dump_registry`.
+
+    Raises:
+        InputError: E131, the text is no registry of that name and format.
+    """
+    try:
+        content: dict[str, Any] = json.loads(text)
+        if content["registry"] != name or content["format"] != FORMAT:
+            raise ValueError(f"it is registry {content['registry']!r} in format {content['format']!r}")
+        rows = _ROWS.validate_python(content["rows"])
+        fingerprints = _FINGERPRINTS.validate_python(content["fingerprints"])
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"the registry file of {name} cannot be read: {reason}",
+            code="E131",
+            remedy="Delete it and run `day0 probe` again.",
+        ) from error
+    return Registry(name).merged(rows, fingerprints)
+
+
+def _plain(row: RegistryRow) -> dict[str, Any]:
+    return row.model_dump(mode="json", exclude_defaults=True)
