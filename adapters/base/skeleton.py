@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .operator_call import OperatorCall
-from .values import Value
+from .values import Anomaly, Value
 
 
 class WeightRecipe(Value):
@@ -14,9 +14,12 @@ class WeightRecipe(Value):
 
     Attributes:
         expression: JSON tree evaluated by `day0_worker.weights`: a leaf `{"tensor": NAME}` or
-            `{"stack": [..], "dim": 0}`, `{"cat": [..], "dim": 0}`, `{"chunk": X, "index": 0, "of": 2, "dim": 0}`,
-            `{"transpose": X, "dims": [0, 1]}`, `{"dequantize": "fp8_block", "weight": X, "scale": Y,
-            "block": [128, 128]}`.
+            `{"stack": [..], "dim": 0}`, `{"cat": [..], "dim": 0}`, `{"chunk": X, "index": 0, "of": 2,
+            "dim": 0}`, `{"narrow": X, "dim": 0, "start": 0, "length": 8}`, `{"transpose": X,
+            "dims": [0, 1]}`, `{"reshape": X, "shape": [..]}`, `{"dequantize": "fp8_block", "weight": X,
+            "scale": Y, "block": [128, 128]}`. The list of a stack or cat may stand as `{"each": X, "from": 0,
+            "to": 256}`: X once for each number, with the number in place of `{}` in its tensor names;
+            `day0.adapters.models.weights` spells it out for a worker.
         tensors: names of all checkpoint tensors it reads.
         shape: of the parameter.
     """
@@ -56,6 +59,8 @@ class Node(Value):
         missing: parameters of the node for which the checkpoint has no tensor (tied ones apart).
         tied: parameter name inside the node -> full parameter name it shares its tensor with.
         state: what it keeps between calls.
+        called: whether a forward on text calls it; else it is there only to hold parameters (vision towers,
+            prediction heads, parameters that lie directly in a container).
     """
 
     name: str
@@ -68,6 +73,7 @@ class Node(Value):
     missing: Sequence[str] = ()
     tied: Mapping[str, str] = {}
     state: StateSize = StateSize()
+    called: bool = True
 
 
 class Skeleton(Value):
@@ -80,6 +86,8 @@ class Skeleton(Value):
         nodes: in the order in which a forward calls them.
         unused: checkpoint tensors that no node takes.
         operators: captured calls over all phases; `count` is over the whole model.
+        anomalies: what could not be mapped or captured, and why.
+        dtype: short name of the dtype that the config declares; bf16 where it declares none.
         builder: versions of what built it (torch, transformers).
     """
 
@@ -89,6 +97,8 @@ class Skeleton(Value):
     nodes: Sequence[Node]
     unused: Sequence[str] = ()
     operators: Sequence[OperatorCall] = ()
+    anomalies: Sequence[Anomaly] = ()
+    dtype: str = "bf16"
     builder: Mapping[str, str] = {}
 
     def node(self, name: str) -> Node:

@@ -46,12 +46,21 @@ def build_model(
         raise StackError(
             f"transformers {transformers.__version__} has no model {architecture!r}", "unsupported"
         )
-    parsed = CONFIG_MAPPING[model_type].from_dict(dict(config))
+    parsed = CONFIG_MAPPING[model_type].from_dict(with_floats(config))
     chosen = {f"{key}_implementation": options[key] for key in ("attn", "experts") if key in options}
     with torch.device("meta"), _meta_safe_creation():
         model = model_class._from_config(parsed, dtype=torch_dtype(dtype), **chosen)
     _keep_in_fp32(model, torch_dtype(dtype))
     return model.eval()
+
+
+def with_floats(config: Any) -> Any:
+    """The config with transformers' spelling of floats that JSON lacks, `{"__float__": "Infinity"}`, as floats."""
+    if isinstance(config, Mapping):
+        if set(config) == {"__float__"}:
+            return float(config["__float__"])
+        return {key: with_floats(value) for key, value in config.items()}
+    return [with_floats(item) for item in config] if isinstance(config, list) else config
 
 
 def _meta_safe_creation() -> Any:

@@ -2,8 +2,9 @@
 
 A leaf is `{"file": PATH, "offset": O, "dtype": D, "shape": S}`, read through a memory map so that no other
 byte is touched, or `{"value": NAME}`, a tensor that came with the request. Operations: `{"stack": [..],
-"dim": d}`, `{"cat": [..], "dim": d}`, `{"chunk": X, "index": i, "of": n, "dim": d}`, `{"transpose": X,
-"dims": [a, b]}`, `{"dequantize": "fp8_block", "weight": X, "scale": Y, "block": [rows, columns]}`.
+"dim": d}`, `{"cat": [..], "dim": d}`, `{"chunk": X, "index": i, "of": n, "dim": d}`, `{"narrow": X, "dim": d,
+"start": s, "length": l}`, `{"transpose": X, "dims": [a, b]}`, `{"reshape": X, "shape": S}`,
+`{"dequantize": "fp8_block", "weight": X, "scale": Y, "block": [rows, columns]}`.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def _parts(expression: Mapping[str, Any]) -> List[Any]:
         return parts
     if "dequantize" in expression:
         return [expression["weight"], expression["scale"]]
-    return [expression[key] for key in ("chunk", "transpose") if key in expression]
+    return [expression[key] for key in ("chunk", "narrow", "transpose", "reshape") if key in expression]
 
 
 def _shape(expression: Mapping[str, Any], values: Values) -> List[int]:
@@ -122,6 +123,10 @@ def _shape(expression: Mapping[str, Any], values: Values) -> List[int]:
         step = -(-shape[expression["dim"]] // expression["of"])
         start = min(step * expression["index"], shape[expression["dim"]])
         shape[expression["dim"]] = min(step, shape[expression["dim"]] - start)
+    elif "narrow" in expression:
+        shape[expression["dim"]] = expression["length"]
+    elif "reshape" in expression:
+        shape = list(expression["shape"])
     elif "transpose" in expression:
         first, second = expression["dims"]
         shape[first], shape[second] = shape[second], shape[first]
@@ -158,6 +163,11 @@ def _fill(out: "torch.Tensor", expression: Mapping[str, Any], values: Values) ->
     elif "chunk" in expression:
         whole = evaluate(expression["chunk"], values)
         _copy(out, whole.chunk(expression["of"], expression["dim"])[expression["index"]])
+    elif "narrow" in expression:
+        whole = evaluate(expression["narrow"], values)
+        _copy(out, whole.narrow(expression["dim"], expression["start"], expression["length"]))
+    elif "reshape" in expression:
+        _copy(out, evaluate(expression["reshape"], values).reshape(expression["shape"]))
     elif "transpose" in expression:
         _fill(out.transpose(*expression["dims"]), expression["transpose"], values)
     else:
