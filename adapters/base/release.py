@@ -46,6 +46,6 @@ class Release:
     @cached_property
     def structure_digest(self) -> str:
         """Digest of config.json and of every tensor's name, dtype and shape: what counts depend on."""
-        tensors = self.checkpoint.tensors
-        layout = {name: [tensors[name].dtype, list(tensors[name].shape)] for name in sorted(tensors)}
+        tensors = sorted(self.checkpoint.tensors.items())
+        layout = {name: [tensor.dtype, list(tensor.shape)] for name, tensor in tensors}
         return digest({"config": self.config_digest, "layout": layout})

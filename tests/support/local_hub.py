@@ -95,9 +95,8 @@ class LocalHub:
 
     def add(self, name: str, folder: Path, **options: Any) -> Repository:
         """Puts a folder on the hub under a name; its commit is a hash of names and sizes unless given."""
-        listing = sorted(
-            (str(p.relative_to(folder)), p.stat().st_size) for p in folder.rglob("*") if p.is_file()
-        )
+        files = [place for place in folder.rglob("*") if place.is_file()]
+        listing = sorted((str(place.relative_to(folder)), place.stat().st_size) for place in files)
         commit = options.pop("commit", None) or hashlib.sha1(repr((name, listing)).encode()).hexdigest()
         repository = Repository(folder, commit, {"main": commit}, **options)
         self.repositories[name] = repository
@@ -289,7 +288,7 @@ def _entry(path: str, place: Path) -> dict[str, Any]:
 
 
 def _hashes(place: Path) -> tuple[str, str]:
-    """Git blob hash and, for what would lie in LFS, SHA-256; of name, size and time only where the file is huge."""
+    """Git blob hash and, for what would lie in LFS, SHA-256; of name, size and time where it is huge."""
     size = place.stat().st_size
     data = (
         place.read_bytes() if size <= _LARGE else f"{place.name}:{size}:{place.stat().st_mtime_ns}".encode()
