@@ -1,7 +1,7 @@
 """Times `make demo` as a person sees it: first run, second run, peak memory of the whole process tree.
 
-The limits beside it, in the same run: an empty flow in the same home (the start of the embedded server alone),
-and stock transformers loading the same checkpoint and answering the same prompt.
+The limits beside it, in the same run: an empty flow in the same home (the embedded server alone), and stock
+transformers loading the same checkpoint and answering the same prompt.
 
 Run it with: .venv/bin/python benchmarks/demo.py
 """
