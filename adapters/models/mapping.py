@@ -59,7 +59,7 @@ def _leaves(
     tensors: Mapping[str, TensorInfo], config: Mapping[str, Any], result: WeightMap
 ) -> dict[str, Part]:
     """A leaf for each tensor; a weight and its block scales are one leaf."""
-    block = _quantisation(config).get("weight_block_size")
+    block = _pair(_quantisation(config).get("weight_block_size"))
     leaves: dict[str, Part] = {}
     for name, info in tensors.items():
         scale = tensors.get(name + _SCALE_SUFFIX)
@@ -69,12 +69,12 @@ def _leaves(
         shape = tuple(info.shape)
         if scale is None:
             leaves[name] = Part({"tensor": name}, shape, (name,))
-        elif info.dtype == "fp8_e4m3" and _is_pair(block) and len(shape) == 2:
+        elif info.dtype == "fp8_e4m3" and block is not None and len(shape) == 2:
             expression = {
                 "dequantize": "fp8_block",
                 "weight": {"tensor": name},
                 "scale": {"tensor": scale.name},
-                "block": list(block),
+                "block": block,
             }
             leaves[name] = Part(expression, shape, (name, scale.name))
         else:
@@ -91,12 +91,10 @@ def _quantisation(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {}
 
 
-def _is_pair(block: Any) -> bool:
-    return (
-        isinstance(block, Sequence)
-        and len(block) == 2
-        and all(type(size) is int and size > 0 for size in block)
-    )
+def _pair(block: Any) -> list[int] | None:
+    """Rows and columns of a block, or None where the config says something else."""
+    right = isinstance(block, Sequence) and len(block) == 2
+    return list(block) if right and all(type(size) is int and size > 0 for size in block) else None
 
 
 def _collect(

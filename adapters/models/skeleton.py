@@ -18,8 +18,8 @@ from .mapping import WeightMap, map_weights
 from .trace import TracedNode, trace
 
 STRUCTURE_DTYPE = "bf16"
-"""Structure is traced in bf16 whatever the release declares: torch's grouped matrix product, which experts run
-through, has a meta kernel for no other dtype, and no shape or name depends on it."""
+"""Structure is traced in bf16 whatever the release declares: torch's grouped matrix product, through which
+experts run, has a meta kernel for no other dtype, and no shape or name depends on it."""
 
 
 def build_skeleton(release: Release) -> Skeleton:
@@ -71,7 +71,7 @@ def _trace(built: BuiltModel) -> tuple[str, dict[str, TracedNode]]:
 def _operators(
     structure: BuiltModel, config: Mapping[str, Any], anomalies: list[Anomaly]
 ) -> Sequence[OperatorCall]:
-    """The calls in the declared dtype; in that of the structure where the declared one has no meta kernels."""
+    """The calls in the declared dtype, or in that of the structure where the former has no meta kernels."""
     dtype = declared_dtype(config)
     if dtype != structure.dtype:
         failed: list[Anomaly] = []
@@ -83,8 +83,8 @@ def _operators(
             Anomaly(
                 code="captured_in_other_dtype",
                 subject=dtype,
-                message=f"operators were captured in {structure.dtype}, since {dtype} has no meta kernels for "
-                f"all of them: {failed[0].message}",
+                message=f"operators were captured in {structure.dtype}, since {dtype} lacks meta kernels: "
+                f"{failed[0].message}",
             )
         )
     return capture_phases(structure.model, structure.model.config, report=anomalies.append)

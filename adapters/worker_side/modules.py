@@ -55,7 +55,7 @@ def build_model(
 
 
 def with_floats(config: Any) -> Any:
-    """The config with transformers' spelling of floats that JSON lacks, `{"__float__": "Infinity"}`, as floats."""
+    """The config with `{"__float__": "Infinity"}`, transformers' spelling of what JSON lacks, as floats."""
     if isinstance(config, Mapping):
         if set(config) == {"__float__"}:
             return float(config["__float__"])
@@ -83,11 +83,11 @@ def _keep_in_fp32(model: Any, dtype: "torch.dtype") -> None:
     for name, tensor in list(model.state_dict(keep_vars=True).items()):
         match = pattern.search(name)
         if match is not None:
-            _place(model, name, tensor.to(plan[by_group[match.lastgroup]]))
+            place(model, name, tensor.to(plan[by_group[match.lastgroup]]))
 
 
-def _place(root: "torch.nn.Module", name: str, value: "torch.Tensor") -> None:
-    """Puts a tensor where the parameter or buffer of that name stands."""
+def place(root: "torch.nn.Module", name: str, value: "torch.Tensor") -> None:
+    """Puts a tensor where the parameter or buffer of that full name stands."""
     import torch
 
     path, _, leaf = name.rpartition(".")
@@ -160,17 +160,17 @@ class NodeModules:
             )
         module = self.module(node)
         for name, value in weights.items():
-            place = expected[name]
-            if value.shape != place.shape:
-                shapes = f"{list(value.shape)} in the checkpoint, {list(place.shape)} in the model"
+            empty = expected[name]
+            if value.shape != empty.shape:
+                shapes = f"{list(value.shape)} in the checkpoint, {list(empty.shape)} in the model"
                 raise StackError(f"{node}.{name}: {shapes}", "key_mismatch")
-            _place(module, name, value.detach().to(self.device, place.dtype))
+            place(module, name, value.detach().to(self.device, empty.dtype))
 
     def free(self, node: str) -> None:
         """Takes the node's weights out again."""
         module = self.model.get_submodule(node)
         for name, empty in self._empty.get(node, {}).items():
-            _place(module, name, empty.detach())
+            place(module, name, empty.detach())
 
     def run(
         self,
