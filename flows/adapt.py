@@ -5,37 +5,47 @@
                  └─ describe ──┴─ coverage ── minimal ── numerics ── scale ──────┘
                     (per target)
 
-One flow a model, tasks inside it. A task is given names and references, never tensors, and hands on a reference to the
-record it stored; so any task runner (threads, Dask) carries it, and reuse is by the records' own keys.
+One flow a model, tasks inside it. A task is given names and references, never tensors, and hands on a
+reference to the record it stored; so any task runner (threads, Dask) carries it, and reuse is by the
+records' own keys.
 
 What a failure stops:
 
 - the model cannot be used, or inventory cannot read anything of it: the run, with one sentence;
 - a target cannot be asked: that target's stages, each blocked with the reason;
-- coverage: nothing; minimal: nothing, numerics runs on what does run; numerics: only the model tiers of scale;
-- any other error: its own stage, which becomes a blocked or failed record. The report is written in every case.
+- coverage: nothing; minimal: nothing, numerics runs on what does run; numerics: only the model tiers of
+  scale;
+- any other error: its own stage, which becomes a blocked or failed record. The report is written in every
+  case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from prefect import flow, task
+from day0.adapters.base.errors import SourceError
+from day0.tasks.job import RecordRef, RunOptions, StageJob
+from prefect import Task, flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture
 
-from day0.adapters.base.errors import SourceError
-from day0.tasks.job import RecordRef, RunOptions, StageJob
-
 from .artifacts import leave_report, leave_stage
-from .interrupts import ends_on_signals
+from .interrupts import still_ends_on_signals
 from .runs import logged, start_job, write_run
 from .stage_runs import TargetJob, describe_target, run_stage, take_inventory
 from .task_runner import chosen_runner
 
-_AGAIN_AFTER = [10, 60]  # seconds; the source itself has retried briefly before
+Result = TypeVar("Result")
+
+_OPTIONS = RunOptions()
+_AGAIN_AFTER = [10.0, 60.0]  # seconds; the source itself has retried briefly before
+
+
+def _step(run_name: str | None = None) -> Callable[[Callable[..., Result]], Task[..., Result]]:
+    """A task whose arguments may be futures. Reuse is by record keys, so Prefect's own cache stays out of it."""
+    return task(cache_policy=NO_CACHE, task_run_name=run_name)
 
 
 def _is_transient(_: object, __: TaskRun, state: State) -> bool:
@@ -48,11 +58,11 @@ def adapt(
     targets: Sequence[str],
     revision: str | None = None,
     store: str = ".day0",
-    options: RunOptions = RunOptions(),
+    options: RunOptions = _OPTIONS,
     command: str = "",
     report_url: str = "",
 ) -> str:
-    """Adapts one model to one or more targets and returns the id of the run, whose report lies in the run store.
+    """Adapts one model to one or more targets; returns the id of the run, whose report is in the store.
 
     Args:
         model: hub id, folder, or path of a config; `NAME@REV` pins.
@@ -63,7 +73,7 @@ def adapt(
         command: shown in the report as the way to run this again.
         report_url: of a site that serves the run store, for the link artifact.
     """
-    with ends_on_signals():
+    with still_ends_on_signals():
         return walk(model, targets, revision, store, options, command, report_url)
 
 
@@ -105,49 +115,56 @@ def walk(
         )
 
 
-@task(cache_policy=NO_CACHE, retries=len(_AGAIN_AFTER), retry_delay_seconds=_AGAIN_AFTER, retry_condition_fn=_is_transient)
-def pin(model: str, revision: str | None, targets: Sequence[str], store: str, options: RunOptions) -> StageJob:
-    """Resolves the model to one revision for the whole run. The only task that waits for a server, so it is retried."""
+@task(
+    cache_policy=NO_CACHE,
+    retries=len(_AGAIN_AFTER),
+    retry_delay_seconds=_AGAIN_AFTER,
+    retry_condition_fn=_is_transient,
+)
+def pin(
+    model: str, revision: str | None, targets: Sequence[str], store: str, options: RunOptions
+) -> StageJob:
+    """Resolves the model to one revision for the whole run; waits for a server, so it is retried."""
     return start_job(model, revision, targets, store, options)
 
 
-@task(cache_policy=NO_CACHE, task_run_name="describe {target}")
+@_step("describe {target}")
 def describe(job: StageJob, target: str) -> TargetJob:
     """Capabilities and fingerprint of one target, asked through its worker."""
     return describe_target(job, target)
 
 
-@task(cache_policy=NO_CACHE)
+@_step()
 def inventory(job: StageJob) -> RecordRef:
     """What the release is, from headers and config."""
     return _left(take_inventory(job), job)
 
 
-@task(cache_policy=NO_CACHE)
+@_step()
 def plan(job: StageJob, inventory: RecordRef) -> RecordRef:
     """Which configuration fits on which chip; estimates."""
     return _left(run_stage("plan", TargetJob(job=job), inventory), job)
 
 
-@task(cache_policy=NO_CACHE, task_run_name="coverage {on_target.job.target}")
+@_step("coverage {on_target.job.target}")
 def coverage(on_target: TargetJob, inventory: RecordRef) -> RecordRef:
     """Which operators the target has, lacks, or gets wrong."""
     return _left(run_stage("coverage", on_target, inventory), on_target.job)
 
 
-@task(cache_policy=NO_CACHE, task_run_name="minimal {on_target.job.target}")
+@_step("minimal {on_target.job.target}")
 def minimal(on_target: TargetJob, inventory: RecordRef, coverage: RecordRef) -> RecordRef:
     """What loads and executes with the real weights."""
     return _left(run_stage("minimal", on_target, inventory, coverage), on_target.job)
 
 
-@task(cache_policy=NO_CACHE, task_run_name="numerics {on_target.job.target}")
+@_step("numerics {on_target.job.target}")
 def numerics(on_target: TargetJob, inventory: RecordRef, minimal: RecordRef) -> RecordRef:
     """How far each node is from the reference, in units of rounding noise."""
     return _left(run_stage("numerics", on_target, inventory, minimal), on_target.job)
 
 
-@task(cache_policy=NO_CACHE, task_run_name="scale {on_target.job.target}")
+@_step("scale {on_target.job.target}")
 def scale(on_target: TargetJob, inventory: RecordRef, minimal: RecordRef, numerics: RecordRef) -> RecordRef:
     """How far up the tiers it holds: one device, two processes, all, batch and length."""
     return _left(run_stage("scale", on_target, inventory, minimal, numerics), on_target.job)

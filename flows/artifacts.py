@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
-
 from day0.adapters.base.target_spec import TargetSpec
 from day0.reports.model import Report
 from day0.tasks.finding import Finding
 from day0.tasks.job import RecordRef
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 _MOST_ROWS = 50
 _SEVERITIES = ("error", "warning", "info")
@@ -27,8 +26,8 @@ def leave_stage(reference: RecordRef, model: str) -> None:
     on = f" on `{reference.target}`" if reference.target else ""
     how = "taken from the run store" if reference.reused else "computed in this run"
     create_markdown_artifact(
-        f"**{reference.stage}{on}: {reference.verdict.value}**\n\nModel `{_plain(model)}`. {how.capitalize()}. "
-        f"Record `{reference.key}`.",
+        f"**{reference.stage}{on}: {reference.verdict.value}**\n\n"
+        f"Model `{plain_text(model)}`. {how.capitalize()}. Record `{reference.key}`.",
         key=_stage_key(reference),
         description=f"{reference.stage}: {reference.verdict.value}",
     )
@@ -42,7 +41,9 @@ def leave_report(report: Report, html_path: str, base_url: str = "") -> None:
         html_path: of the page in the run store.
         base_url: of a site that serves the run store; empty: a `file:` link.
     """
-    create_markdown_artifact(_summary(report), key="day0-verdict", description=f"verdict: {report.verdict.value}")
+    create_markdown_artifact(
+        _summary(report), key="day0-verdict", description=f"verdict: {report.verdict.value}"
+    )
     rows = _rows(report)
     if rows:
         create_table_artifact(rows, key="day0-findings", description=f"worst {len(rows)} findings")
@@ -59,10 +60,12 @@ def _uri(path: str) -> str:
 
 
 def _summary(report: Report) -> str:
-    lines = [f"## {_plain(report.model)}: {report.verdict.value}", "", f"Revision `{report.revision}`."]
+    lines = [f"## {plain_text(report.model)}: {report.verdict.value}", "", f"Revision `{report.revision}`."]
     for target in report.targets:
         lines += ["", f"### `{target.target}`: {target.verdict.value}", ""]
-        lines += [f"- {each.question} **{each.answer}**. {_plain(each.evidence)}" for each in target.questions]
+        lines += [
+            f"- {each.question} **{each.answer}**. {plain_text(each.evidence)}" for each in target.questions
+        ]
     return "\n".join(lines)
 
 
@@ -78,11 +81,11 @@ def _row(target: str, finding: Finding) -> dict[str, str]:
         "target": target,
         "code": finding.code,
         "severity": finding.severity,
-        "subject": _plain(finding.subject.name),
-        "message": _plain(finding.message),
+        "subject": plain_text(finding.subject.name),
+        "message": plain_text(finding.message),
     }
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """Names come from the release: nothing in them may act as markup."""
     return re.sub(r"[`<>|\[\]\\]", " ", " ".join(text.split()))

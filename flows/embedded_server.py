@@ -1,13 +1,12 @@
-"""Prefect's embedded server as a child of ours: nobody else's port, no race on migrations, dies with its parent.
+"""Prefect's embedded server as a child of ours: own port, no race on migrations, dies with its parent.
 
-Prefect would start one by itself, but that one outlives a killed flow, and two first starts at once race on the
-migrations of one database.
+Prefect would start one by itself, but that one outlives a killed flow, and two first starts at once race on
+the migrations of one database.
 """
 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import signal
 import socket
@@ -16,37 +15,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.progress import log_progress
 
 from .prefect_setup import STARTUP_SECONDS, find_prefect
 
-_LOGGER = logging.getLogger("day0.prefect")
 _STEP = "start Prefect's embedded server"
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 5.0
 
 
 class EmbeddedServer:
-    """A server that is starting or up; `wait` before the first flow.
-
-    Attributes:
-        api_url: for `PREFECT_API_URL`.
-    """
+    """A server that is starting or up; `wait` before the first flow."""
 
     def __init__(self) -> None:
         self._home = find_prefect().home
         self._home.mkdir(parents=True, exist_ok=True)
         self._lock = open(self._home / "day0-start.lock", "w")  # noqa: SIM115 - held until the server is up
         # Files of a temporary folder, not pipes: nobody reads a pipe while the flow runs.
-        self._log = tempfile.TemporaryFile("w+")
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - as above
         self._process: subprocess.Popen[bytes] | None = None
         self._started = time.monotonic()
-        self.api_url = ""
+        self._api_url = ""
         self._starter = threading.Thread(target=self._start, daemon=True)
         self._starter.start()
 
@@ -55,7 +48,7 @@ class EmbeddedServer:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.set_inheritable(True)
-            self.api_url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+            self._api_url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(listener.fileno()), str(os.getpid())],
                 pass_fds=[listener.fileno()],
@@ -71,33 +64,51 @@ class EmbeddedServer:
                 },
             )
 
+    def address(self) -> str:
+        """For `PREFECT_API_URL`; known before the server answers.
+
+        Raises:
+            Day0Error: E160, it took too long.
+        """
+        self._until(lambda: bool(self._api_url))
+        return self._api_url
+
     def wait(self) -> None:
         """Returns when the server answers.
 
         Raises:
             Day0Error: E160, it did not come up in time.
         """
+        self._until(self._answers)
+        self._lock.close()
+        elapsed = max(int(time.monotonic() - self._started), 1)
+        log_progress(_STEP, elapsed, elapsed, "seconds, up")
+
+    def _until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            elapsed = time.monotonic() - self._started
+            log_progress(_STEP, int(elapsed), 0, "seconds")
+            ended = self._process is not None and self._process.poll() is not None
+            if ended or elapsed > STARTUP_SECONDS:
+                raise self._failure()
+            time.sleep(_POLL_SECONDS)
+
+    def _answers(self) -> bool:
         import httpx
 
-        deadline = self._started + STARTUP_SECONDS
-        while time.monotonic() < deadline:
-            elapsed = int(time.monotonic() - self._started)
-            log_progress(_STEP, elapsed, 0, "seconds")
-            process = self._process
-            if process is not None and process.poll() is not None:
-                break
-            try:
-                if process and httpx.get(f"{self.api_url}/health", timeout=5, trust_env=False).is_success:
-                    self._lock.close()
-                    log_progress(_STEP, max(elapsed, 1), max(elapsed, 1), "up")
-                    return
-            except httpx.TransportError:
-                pass  # not listening yet
-            time.sleep(_POLL_SECONDS)
+        try:
+            return (
+                self._process is not None
+                and httpx.get(f"{self._api_url}/health", timeout=5, trust_env=False).is_success
+            )
+        except httpx.TransportError:
+            return False
+
+    def _failure(self) -> Day0Error:
         self._log.seek(0)
         last = " ".join(self._log.read().split())[-600:]
-        raise Day0Error(
-            f"Prefect's embedded server on {self._home} did not answer within {STARTUP_SECONDS} s"
+        return Day0Error(
+            f"Prefect's embedded server on {self._home} did not come up within {STARTUP_SECONDS} s"
             + (f"; it wrote: {last}" if last else ""),
             code="E160",
             remedy="Free the machine and try again, or point PREFECT_API_URL to a running server.",
@@ -121,7 +132,8 @@ class EmbeddedServer:
 def prefect_server() -> Iterator[EmbeddedServer | None]:
     """Begins to start an embedded server where none is configured; yields it, or None where one is.
 
-    The caller does other work, then calls `wait`, then imports Prefect. `PREFECT_API_URL` stays set to it.
+    The caller puts its address into `PREFECT_API_URL`, imports Prefect, and calls `wait` before the first
+    flow.
     """
     if find_prefect().api_url:
         yield None
@@ -131,7 +143,6 @@ def prefect_server() -> Iterator[EmbeddedServer | None]:
         yield server
     finally:
         server.stop()
-        os.environ.pop("PREFECT_API_URL", None)
 
 
 def _die_with(parent: int) -> None:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 INTERRUPTED = 130
@@ -15,15 +15,34 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _TELL_SECONDS = 2.0
 
 
+_ours = threading.Event()
+
+
 @contextmanager
 def ends_on_signals() -> Iterator[None]:
-    """Within the block, Ctrl-C or SIGTERM tells Prefect that the flow run crashed and ends the process with 130.
+    """Ctrl-C or SIGTERM tells Prefect that the flow run crashed and ends the process with 130.
 
-    Nothing is unwound: stages run in threads that would first see their workers die and write that down as the
-    target's fault. What was finished lies in the run store, and the next run goes on from there.
-    Outside the main thread (Prefect calls a flow there when it serves several) the block changes nothing.
+    Nothing is unwound: stages run in threads that would first see their workers die and write that down as
+    the target's fault. What was finished lies in the run store, and the next run goes on from there.
     """
-    if threading.current_thread() is not threading.main_thread():
+    before = {number: signal.signal(number, _end) for number in _SIGNALS}
+    _ours.set()
+    try:
+        yield
+    finally:
+        _ours.clear()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def still_ends_on_signals() -> Iterator[None]:
+    """Takes the signals back from Prefect, which claims SIGTERM when a flow starts.
+
+    Where the command line does not own the process (a worker's, a server's) Prefect keeps them: it has to
+    tell a cancelled run from a crashed one.
+    """
+    if not _ours.is_set() or threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.signal(number, _end) for number in _SIGNALS}
@@ -57,18 +76,17 @@ def _tell_prefect(flow_run_id: str) -> None:
     import httpx
 
     state = {"state": {"type": "CRASHED", "message": "interrupted"}, "force": True}
-    try:
+    # Where this fails the run stays Running in Prefect, until its zombie automation ends it.
+    with suppress(httpx.HTTPError):
         httpx.post(f"{url}/flow_runs/{flow_run_id}/set_state", json=state, timeout=_TELL_SECONDS)
-    except httpx.HTTPError:
-        pass  # the run then stays Running in Prefect; its zombie automation ends it
 
 
 def _end_with_children() -> None:
     import psutil
 
     children = [child.pid for child in psutil.Process().children(recursive=True)]
-    # From here on no other thread may run, or a stage would record its worker's death: neither os.kill nor os._exit
-    # gives up the interpreter lock, and no switch is forced within this interval.
+    # From here on no other thread may run, or a stage would record its worker's death: neither os.kill nor
+    # os._exit gives up the interpreter lock, and no switch is forced within this interval.
     sys.setswitchinterval(1e6)
     for pid in children:
         try:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# A first start migrates a new database: 23 s on an idle machine, up to 107 s on a loaded one (measured); Prefect's
-# own limit is 20 s.
+# A first start migrates a new database: 23 s on an idle machine, up to 107 s on a loaded one (measured);
+# Prefect's own limit is 20 s.
 STARTUP_SECONDS = 180
 
 _DEFAULTS = {
@@ -52,7 +52,7 @@ def set_prefect_defaults(*, quiet: bool) -> None:
 
 
 def find_prefect() -> PrefectPlace:
-    """Home, profile and server, read from the places that Prefect reads, in its order, without importing it."""
+    """Home, profile and server, read where Prefect reads them, in its order, without importing it."""
     home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
     profiles_path = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml").expanduser()
     profiles = _toml(profiles_path)

@@ -1,4 +1,4 @@
-"""Draws the log records of `day0.progress`: bars on a terminal, plain lines elsewhere; always on standard error."""
+"""Draws the log records of `day0.progress` on standard error: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from .terminal import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -42,7 +44,14 @@ def show_progress() -> Iterator[None]:
 
 def _bars() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     return Progress(
         SpinnerColumn(),
@@ -65,12 +74,12 @@ class _BarHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         state = getattr(record, "day0_progress", None)
         if state is None:
-            self._bars.console.print(record.getMessage(), markup=False, highlight=False)
+            self._bars.console.print(printable(record.getMessage()), markup=False, highlight=False)
             return
         step, done, total, note = state
         if step not in self._tasks:
             self._tasks[step] = self._bars.add_task(step, total=total or None, note="")
-        self._bars.update(self._tasks[step], completed=done, total=total or None, note=note)
+        self._bars.update(self._tasks[step], completed=done, total=total or None, note=printable(note))
 
 
 class _LineHandler(logging.Handler):
@@ -89,4 +98,4 @@ class _LineHandler(logging.Handler):
             if not finished and now - self._last.get(step, float("-inf")) < _SECONDS_BETWEEN_LINES:
                 return
             self._last[step] = now
-        print(record.getMessage().rstrip(), file=sys.stderr, flush=True)
+        print(printable(record.getMessage()).rstrip(), file=sys.stderr, flush=True)

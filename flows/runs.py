@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
@@ -19,23 +18,12 @@ from day0.reports.assemble import assemble
 from day0.reports.environment import describe_environment
 from day0.reports.model import Report, Stages
 from day0.reports.store import Published, run_folder, write_report
-from day0.tasks.coverage.record import CoverageRecord
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.job import RecordRef, RunOptions, StageJob, read_ref
-from day0.tasks.minimal.record import MinimalRecord
-from day0.tasks.numerics.record import NumericsRecord
-from day0.tasks.plan.record import PlanRecord
-from day0.tasks.scale.record import ScaleRecord
+from day0.tasks.record import StageRecord
 
+from .record_kinds import RECORD_KINDS
 from .waivers import read_waivers
-
-_KINDS = {
-    "coverage": CoverageRecord,
-    "minimal": MinimalRecord,
-    "numerics": NumericsRecord,
-    "plan": PlanRecord,
-    "scale": ScaleRecord,
-}
 
 
 def new_run_id(model: str, targets: Sequence[str]) -> str:
@@ -64,14 +52,10 @@ def check_targets(targets: Sequence[str]) -> None:
     """Refuses what no worker has to be started for.
 
     Raises:
-        InputError: E157 for no target at all, E110 for one that does not follow the grammar, E111 for an unknown stack.
+        InputError: E110, it does not follow the grammar; E111, an unknown stack.
     """
     from day0.adapters.targets.registry import find_stack
 
-    if not targets:
-        raise InputError(
-            "no target was named", code="E157", remedy="Give at least one, e.g. --target eager@cpu/bf16."
-        )
     for target in targets:
         find_stack(TargetSpec.parse(target).stack)
 
@@ -86,9 +70,7 @@ def start_job(
     """
     check_targets(targets)
     name, commit = pin_model(model, revision)
-    return StageJob(
-        run=new_run_id(name, targets), store=store, model=name, revision=commit, options=options
-    )
+    return StageJob(run=new_run_id(name, targets), store=store, model=name, revision=commit, options=options)
 
 
 @contextmanager
@@ -117,7 +99,12 @@ def logged(job: StageJob) -> Iterator[None]:
 class _JsonLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        line = {"time": moment, "level": record.levelname, "name": record.name, "message": record.getMessage()}
+        line = {
+            "time": moment,
+            "level": record.levelname,
+            "name": record.name,
+            "message": record.getMessage(),
+        }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line)
@@ -140,7 +127,7 @@ def write_run(
         command: that started the run.
     """
     stages = {
-        target: Stages(**{ref.stage: read_ref(job, _KINDS[ref.stage], ref) for ref in (*references, plan)})
+        target: Stages.model_validate({ref.stage: _read(job, ref) for ref in (*references, plan)})
         for target, references in on_targets.items()
     }
     every = [inventory, plan, *(ref for references in on_targets.values() for ref in references)]
@@ -155,6 +142,10 @@ def write_run(
         reused={f"{ref.stage} {ref.target}".strip(): ref.reused for ref in every},
     )
     return report, write_report(job.run_store, report)
+
+
+def _read(job: StageJob, reference: RecordRef) -> StageRecord:
+    return read_ref(job, RECORD_KINDS[reference.stage], reference)
 
 
 def latest_run(store: RunStore, model: str | None = None, target: str | None = None) -> str | None:

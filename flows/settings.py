@@ -1,4 +1,4 @@
-"""Settings of the command line: flags, then `DAY0_*`, then `day0.toml` in the current folder, then the defaults."""
+"""Settings: flags, then `DAY0_*`, then `day0.toml` in the current folder, then the defaults."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from day0.adapters.base.errors import InputError
+from day0.tasks.job import RunOptions
 from pydantic import ByteSize, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
@@ -16,9 +18,6 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
-
-from day0.adapters.base.errors import InputError
-from day0.tasks.job import RunOptions
 
 FILE = "day0.toml"
 PREFIX = "DAY0_"
@@ -94,7 +93,7 @@ def load_settings(flags: Mapping[str, Any]) -> Settings:
         raise InputError(
             f"settings cannot be read from {Path(FILE).absolute()}: {error}",
             code="E151",
-            remedy="Write it as TOML, e.g. store = \".day0\".",
+            remedy='Write it as TOML, e.g. store = ".day0".',
         ) from error
     if settings.offline:
         # Read by huggingface_hub when it is imported, here and in the workers.

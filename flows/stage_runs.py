@@ -1,4 +1,4 @@
-"""One stage on one target, without Prefect: the device held, and every error after inventory made a record."""
+"""One stage on one target, without Prefect: the device is held, every error after inventory is a record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stage_function(stage: str) -> Callable[..., RecordRef]:
 
 
 def describe_target(job: StageJob, target: str) -> TargetJob:
-    """Asks a target, through its worker, what it is; what goes wrong there blocks this target's stages only."""
+    """Asks a target, through its worker, what it is; an error there blocks this target's stages only."""
     from day0.adapters.targets.open import open_target
 
     options = job.options
@@ -84,7 +84,9 @@ def run_stage(stage: str, on_target: TargetJob, *upstream: RecordRef) -> RecordR
             return reference
         except Day0Error as error:
             why = prevention_of(error)
-        except Exception as error:  # a fault of ours in one stage must not cost the others; it is recorded as such
+        except (
+            Exception
+        ) as error:  # a fault of ours in one stage must not cost the others; it is recorded as such
             why = unforeseen(error, _keep_traceback(stage, job))
     record = prevented_record(stage, job, why)
     # Under this run's own key: the next run tries again.
@@ -105,4 +107,6 @@ def _say(reference: RecordRef, why: str = "") -> None:
 
 def _keep_traceback(stage: str, job: StageJob) -> str:
     slug = f"-{TargetSpec.parse(job.target).slug}" if job.target else ""
-    return job.run_store.write(f"runs/{job.run}/logs/{stage}{slug}-error.txt", traceback.format_exc().encode())
+    return job.run_store.write(
+        f"runs/{job.run}/logs/{stage}{slug}-error.txt", traceback.format_exc().encode()
+    )

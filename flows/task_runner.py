@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
-
 from day0.adapters.base.errors import InputError
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 VARIABLE = "DAY0_RUNNER"
 DASK_ADDRESS = "DAY0_DASK_ADDRESS"
@@ -28,7 +27,7 @@ def chosen_runner(name: str | None = None) -> TaskRunner[Any]:
     if name != "dask":
         raise InputError(f"task runner {name!r} is neither threads nor dask", code="E156")
     try:
-        from prefect_dask import DaskTaskRunner
+        from prefect_dask.task_runners import DaskTaskRunner
     except ImportError as error:
         raise InputError(
             "the task runner dask needs the package prefect-dask",

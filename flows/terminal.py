@@ -44,4 +44,11 @@ def write_json(stream: TextIO, value: Any) -> None:
 
 def say(text: str) -> None:
     """One line for the person, on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    """The text without what could steer a terminal: names come from a release, messages from a stack."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

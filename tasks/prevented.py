@@ -1,4 +1,4 @@
-"""What stands for a stage that could not do its work: a record with empty facts and one finding that says why."""
+"""What stands for a stage that could not do its work: empty facts and one finding that says why."""
 
 from __future__ import annotations
 

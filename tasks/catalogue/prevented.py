@@ -13,8 +13,8 @@ def _entries(stage: str, prefix: str) -> tuple[Entry, ...]:
             code=f"{prefix}900",
             title=f"{stage}: the release does not allow it",
             severity="error",
-            meaning=f"The {stage} stage could not start, because a file, the config or the structure of the release "
-            "is not usable for it.",
+            meaning=f"The {stage} stage could not start, because a file, the config or the structure of the "
+            "release is not usable for it.",
             remedy="Correct what the message names and run again; everything else of the record holds.",
             undecided="blocked",
         ),
@@ -22,7 +22,7 @@ def _entries(stage: str, prefix: str) -> tuple[Entry, ...]:
             code=f"{prefix}901",
             title=f"{stage}: the worker crashed",
             severity="error",
-            meaning=f"The process in which the target runs died during the {stage} stage, outside any single check.",
+            meaning=f"The target's process died during the {stage} stage, outside any single check.",
             remedy="Look at the worker's log; give the vendor its last lines.",
         ),
         Entry(
@@ -51,7 +51,7 @@ def _entries(stage: str, prefix: str) -> tuple[Entry, ...]:
             code=f"{prefix}905",
             title=f"{stage}: the stack raised an error",
             severity="error",
-            meaning=f"The target answered with an error of its own during the {stage} stage, outside any single check.",
+            meaning=f"The target answered with an error of its own in the {stage} stage, outside any check.",
             remedy="Look at the worker's log; give the vendor the message.",
         ),
         Entry(

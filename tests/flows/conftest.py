@@ -1,4 +1,4 @@
-"""One Prefect server for all flow tests (it takes 20 s to start), and stages that stand in for the real ones."""
+"""One Prefect server for all flow tests; it takes 20 s to start."""
 
 from __future__ import annotations
 

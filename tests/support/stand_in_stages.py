@@ -43,7 +43,9 @@ def small_inventory(model: str = "m", revision: str = "r1") -> InventoryRecord:
             routed_expert_params=0,
             main_params=4,
         ),
-        active_params=ActiveParams(with_embedding_and_head=4, without_embedding=4, without_embedding_and_head=4),
+        active_params=ActiveParams(
+            with_embedding_and_head=4, without_embedding=4, without_embedding_and_head=4
+        ),
         kv_bytes_per_token=0,
         kv_bytes_per_token_growing=0,
         state_bytes_per_sequence=0,

@@ -1,0 +1,66 @@
+"""`day0 adapt`: the whole methodology on one model, with the answer on one screen."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+from day0.adapters.base.run_store import RunStore
+from day0.reports.as_json import as_json
+from day0.reports.index import write_index
+from day0.reports.store import read_report, run_folder
+from day0.tasks.verdict import exit_status
+
+from .answer import print_answer
+from .flags import RunFlags, Switch, Targets, settings_of
+from .progress_display import show_progress
+from .settings import run_options
+from .terminal import stdout_for_data, write_json
+
+_DEFAULT = RunFlags()
+
+
+def adapt(
+    model: str,
+    /,
+    *,
+    target: Targets,
+    fresh: Switch = False,
+    verify: Switch = False,
+    flags: RunFlags = _DEFAULT,
+) -> int:
+    """Adapt a model to one or more targets: all stages, one report.
+
+    Args:
+        model: Hub id, folder, or path of a config.json; NAME@REV pins.
+        target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16; may be repeated.
+        fresh: Run again whatever touches the target.
+        verify: Read every byte of the weights and hash it.
+        flags: Shared flags.
+    """
+    settings = settings_of(flags)
+    with stdout_for_data() as data, show_progress():
+        from .local_run import prefect_ready
+        from .runs import check_targets, pin_model
+
+        check_targets(target)
+        name, commit = pin_model(model, flags.revision)
+        with prefect_ready(settings):
+            from .adapt import adapt as adapt_flow
+
+            run = adapt_flow(
+                name,
+                target,
+                revision=commit,
+                store=settings.store,
+                options=run_options(settings, fresh=fresh, verify=verify),
+                command=shlex.join(["day0", *sys.argv[1:]]),
+            )
+        store = RunStore(settings.store)
+        report = read_report(store, run)
+        write_index(store)
+        if flags.json:
+            write_json(data, as_json(report))
+        else:
+            print_answer(data, report, store.path(f"{run_folder(run)}/report.html"))
+    return exit_status(report.verdict)

@@ -1,0 +1,50 @@
+"""One stage with those that it builds on, in order, in this process, without Prefect."""
+
+from __future__ import annotations
+
+from day0.tasks.job import RecordRef, RunOptions, read_ref
+from day0.tasks.record import StageRecord
+
+from .record_kinds import RECORD_KINDS
+from .runs import start_job
+from .stage_runs import TargetJob, describe_target, run_stage, take_inventory
+
+_GIVEN = {
+    "plan": (),
+    "coverage": (),
+    "minimal": ("coverage",),
+    "numerics": ("minimal",),
+    "scale": ("minimal", "numerics"),
+}
+"""Stage -> the records it is given besides the inventory, as `flows/adapt.py` passes them."""
+
+
+def run_up_to(
+    stage: str, model: str, revision: str | None, target: str | None, store: str, options: RunOptions
+) -> StageRecord:
+    """The record of a stage; what it builds on is read from the run store where it is there.
+
+    Args:
+        stage: out of `STAGES`.
+        model: hub id, folder, or path of a config; `NAME@REV` pins.
+        revision: commit, tag or branch.
+        target: None for inventory and plan.
+        store: folder or fsspec URL.
+        options: what changes the results.
+
+    Raises:
+        Day0Error: the model or the target cannot be used, or inventory cannot read anything of it.
+    """
+    job = start_job(model, revision, [target] if target else [], store, options)
+    inventory = take_inventory(job)
+    if stage == "inventory":
+        return read_ref(job, RECORD_KINDS[stage], inventory)
+    on_target = describe_target(job, target) if target else TargetJob(job=job)
+    done: dict[str, RecordRef] = {}
+
+    def run(name: str) -> RecordRef:
+        if name not in done:
+            done[name] = run_stage(name, on_target, inventory, *(run(given) for given in _GIVEN[name]))
+        return done[name]
+
+    return read_ref(job, RECORD_KINDS[stage], run(stage))

@@ -1,0 +1,138 @@
+"""One stage's record as a few lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from day0.reports.words import (
+    bytes_text,
+    count_text,
+    exact_text,
+    listed,
+    number_text,
+    percent_text,
+    seconds_text,
+)
+from day0.tasks.coverage.record import CoverageRecord
+from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.minimal.record import MinimalRecord
+from day0.tasks.numerics.record import NumericsRecord
+from day0.tasks.plan.record import PlanRecord
+from day0.tasks.record import StageRecord
+from day0.tasks.scale.record import ScaleRecord
+from day0.tasks.verdict import Verdict
+
+_MOST_ROWS = 20
+
+
+def stage_lines(record: StageRecord) -> Iterator[str]:
+    """Verdict, what the stage found out, and what a person may have to act on."""
+    on = f" on {record.target}" if record.target else ""
+    yield f"{record.stage}{on}: {record.verdict.value}"
+    for finding in record.findings:
+        if finding.verdict is not Verdict.PASS:
+            yield f"  {finding.code} {finding.subject.name}: {finding.message}"
+            if finding.remedy:
+                yield f"         {finding.remedy}"
+    yield from (f"  {line}" for line in _facts(record))
+
+
+def _facts(record: StageRecord) -> Iterator[str]:
+    if isinstance(record, InventoryRecord):
+        yield from _inventory(record)
+    elif isinstance(record, CoverageRecord):
+        yield from _coverage(record)
+    elif isinstance(record, MinimalRecord):
+        yield from _minimal(record)
+    elif isinstance(record, NumericsRecord):
+        yield from _numerics(record)
+    elif isinstance(record, PlanRecord):
+        yield from _plan(record)
+    elif isinstance(record, ScaleRecord):
+        yield from _scale(record)
+
+
+def _inventory(record: InventoryRecord) -> Iterator[str]:
+    facts = record.facts
+    totals, shape = facts.totals, facts.architecture
+    active = facts.active_params.with_embedding_and_head
+    name = f"{shape.architecture or 'unknown architecture'} ({shape.model_type or 'no model type'})"
+    yield f"{name}, revision {facts.identity.revision}"
+    yield (
+        f"{exact_text(totals.logical_params)} parameters, {count_text(active)} active; "
+        f"{exact_text(totals.tensors)} tensors in {totals.shards} {facts.format} files, "
+        f"{bytes_text(totals.data_bytes)}"
+    )
+    yield (
+        f"{shape.layers} layers, hidden size {shape.hidden_size}, {shape.heads} heads, "
+        f"{shape.kv_heads} KV heads; {exact_text(facts.kv_bytes_per_token)} KV bytes per token in bf16; "
+        f"quantisation {facts.quantization.scheme}"
+    )
+    for role, size in facts.roles.items():
+        amount = f"{count_text(size.params):>8} parameters  {bytes_text(size.bytes):>9}"
+        yield f"{role:<14} {amount}  {listed([*size.dtypes])}"
+
+
+def _coverage(record: CoverageRecord) -> Iterator[str]:
+    counts = ", ".join(f"{number} {status}" for status, number in record.facts.statuses.items())
+    yield f"{record.facts.overloads} operators, {record.facts.signatures} distinct calls: {counts or 'none'}"
+    for gap in record.facts.gaps[:_MOST_ROWS]:
+        around = f"; {gap.workaround}" if gap.workaround else ""
+        share = f"{percent_text(gap.impact)} of the work"
+        yield f"{gap.status:<9} {gap.op} ({', '.join(gap.dtypes)}), {share}{around}"
+
+
+def _minimal(record: MinimalRecord) -> Iterator[str]:
+    for node in record.facts.nodes:
+        yield f"{node.phase:<8} {node.name:<28} {node.outcome} {node.detail}".rstrip()
+    if record.facts.load is not None:
+        yield f"the target's own loader: {record.facts.load.outcome} {record.facts.load.detail}".rstrip()
+
+
+def _numerics(record: NumericsRecord) -> Iterator[str]:
+    facts = record.facts
+    yield f"reference {facts.reference or 'none'}, noise {facts.noise or 'none'}, {facts.tokens} tokens"
+    for block in facts.blocks:
+        local, onward = block.local, block.propagated
+        yield (
+            f"{block.verdict:<10} {block.name:<28} "
+            f"rel. L2 {number_text(local.rel_l2 if local else None):>9} by itself, "
+            f"{number_text(onward.rel_l2 if onward else None):>9} in the stream {block.reason}"
+        ).rstrip()
+    if facts.first_fault is not None:
+        fault = facts.first_fault
+        yield (
+            f"first fault: {fault.block}, {fault.metric} {number_text(fault.value)} "
+            f"beyond {number_text(fault.tolerance)}"
+        )
+    if facts.logits is not None:
+        yield f"top-1 agreement {percent_text(facts.logits.top1)}, KL {number_text(facts.logits.kl)} nats"
+    if facts.says is not None:
+        says = facts.says
+        yield f"{says.prompt!r}: the reference says {says.reference!r}, the target {says.target!r}"
+
+
+def _plan(record: PlanRecord) -> Iterator[str]:
+    yield "estimates; nothing was measured on these chips"
+    for config in record.facts.recommended:
+        yield (
+            f"{config.chip}: {config.devices} devices, tensor parallel {config.tensor_parallel}, "
+            f"{config.fits}; "
+            f"{exact_text(config.max_context)} tokens x {config.concurrency}; limited by {config.limited_by}"
+        )
+        if config.command:
+            yield f"  {config.command}"
+
+
+def _scale(record: ScaleRecord) -> Iterator[str]:
+    for tier in record.facts.tiers:
+        yield f"tier {tier.number}, {tier.name}: {tier.outcome}"
+        for check in tier.checks:
+            yield f"  {check.outcome:<13} {check.name} {check.detail}".rstrip()
+    for point in record.observations.growth:
+        yield (
+            f"batch {point.batch}, {point.length} tokens: "
+            f"first token after {seconds_text(point.first_token_seconds)}, "
+            f"{number_text(point.tokens_per_second)} tokens/s, {bytes_text(point.memory_bytes)} "
+            f"(expected {bytes_text(point.expected_memory_bytes)})"
+        )
