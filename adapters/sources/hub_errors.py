@@ -25,6 +25,7 @@ from huggingface_hub.utils import parse_ratelimit_headers
 MAX_TRIES = 5
 FIRST_WAIT = 0.5  # seconds; doubles with every try, so that five tries span about eight seconds
 MAX_WAIT = 60.0  # seconds; a server that asks for more is reported instead of waited for
+pause = time.sleep
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _LOGGER = logging.getLogger(__name__)
 
@@ -38,13 +39,12 @@ class ShortReadError(Exception):
 TRANSPORT_ERRORS = (httpx2.TransportError, ShortReadError)
 
 
-def retrying(call: Callable[[], Result], what: str, *, sleep: Callable[[float], None] = time.sleep) -> Result:
+def retrying(call: Callable[[], Result], what: str) -> Result:
     """Calls until it works, a bounded number of times, waiting as long as the server asks for.
 
     Args:
         call: what to do.
         what: named in the log and in the error.
-        sleep: waits so many seconds.
 
     Raises:
         Day0Error: what the last failure means to a person, see `explain`.
@@ -63,7 +63,7 @@ def retrying(call: Callable[[], Result], what: str, *, sleep: Callable[[float], 
             if wait is None or attempt == MAX_TRIES:
                 raise explain(error, what) from error
             _LOGGER.info("%s: %s; again in %.1f s (%d of %d)", what, _short(error), wait, attempt, MAX_TRIES)
-            sleep(wait)
+            pause(wait)
     raise AssertionError("unreachable")
 
 

@@ -232,9 +232,9 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
             path = unquote(urlsplit(self.path).path)
             try:
                 for chunk in _chunks(data, length if cut is None else min(cut, length)):
-                    self.wfile.write(chunk)
-                    with hub.lock:
+                    with hub.lock:  # before the client can have it and look
                         hub.served[path] += len(chunk)
+                    self.wfile.write(chunk)
             except ConnectionError:  # the client has had enough
                 self.close_connection = True
             if cut is not None and cut < length:
