@@ -120,7 +120,9 @@ def _cache_of(output: Any) -> dict[str, Any]:
     for name in CACHE_NAMES:
         if (cache := getattr(output, name, None)) is not None:
             return {name: cache}
-    raise ValueError(f"the forward of {type(output).__name__} returned no cache under {', '.join(CACHE_NAMES)}")
+    raise ValueError(
+        f"the forward of {type(output).__name__} returned no cache under {', '.join(CACHE_NAMES)}"
+    )
 
 
 def _logits(vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -103,7 +103,11 @@ def _unique(
     oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[torch.Tensor, ...]:
     values = args[0]
-    return values.new_empty((_rows(values.numel()),)), _indices(*values.shape), _indices(_rows(values.numel()))
+    return (
+        values.new_empty((_rows(values.numel()),)),
+        _indices(*values.shape),
+        _indices(_rows(values.numel())),
+    )
 
 
 def _to_copy(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:

@@ -1,0 +1,125 @@
+"""What an operator call should give: the same call on the CPU in fp64, and in its own dtypes for shapes and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from day0_worker.operators import call_dtype, decode_call, resolve
+
+_FLOATS = frozenset("fp32 fp16 bf16 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz e8m0".split())
+_WIDER = {**dict.fromkeys(_FLOATS, "fp64"), "complex64": "complex128", "complex32": "complex128"}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a call should give.
+
+    Attributes:
+        values: one for each output, in the precision of `kind`: tensors or Python numbers.
+        like: one for each output, in the dtype and shape that the call itself gives; None where no kernel of
+            this process could tell.
+        kind: `fp64`, `fp32`, `loop` (a plain fp64 formula) or `own` (the call's own dtypes).
+    """
+
+    values: Sequence[Any]
+    like: Sequence[Any] | None
+    kind: str
+
+
+class NoReference(Exception):
+    """No kernel of this process runs the call, so nothing can be compared."""
+
+
+def compute_reference(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Reference:
+    """Runs the call on the CPU of this process.
+
+    Args:
+        call: an `OperatorCall` as JSON.
+        tensors: by alias; they are not changed.
+
+    Raises:
+        NoReference: no precision works.
+    """
+    like = _attempt(call, tensors)
+    if call["op"] in _LOOPS:
+        return Reference([_LOOPS[call["op"]](call, tensors)], like, "loop")
+    for kind, dtype in (("fp64", "fp64"), ("fp32", "fp32")):
+        widened = _widened(call, dtype)
+        values = _attempt(widened, [_widen(tensor, dtype) for tensor in tensors])
+        if values is not None:
+            return Reference(values, like, kind)
+    if like is None:
+        raise NoReference(f"{call['op']} runs on the CPU in no precision")
+    return Reference(like, like, "own")
+
+
+def flat_outputs(value: Any) -> list[Any]:
+    """The tensors and numbers of an operator's output, in order."""
+    return list(_flat(value))
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+    elif value is not None:
+        yield value
+
+
+def _attempt(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> list[Any] | None:
+    args, kwargs = decode_call(call, [tensor.clone() for tensor in tensors])
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)
+            output = resolve(call["op"])(*args, **kwargs)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError):
+        return None
+    return flat_outputs(output)
+
+
+def _widen(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+    if tensor.dtype.is_complex:
+        return tensor.to(torch.complex128)
+    return tensor.to(call_dtype(dtype)) if tensor.dtype.is_floating_point else tensor
+
+
+def _widened(value: Any, dtype: str) -> Any:
+    """The encoded call with every floating dtype replaced, in tensors and in arguments."""
+    if isinstance(value, (list, tuple)):
+        return [_widened(item, dtype) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    changed = {key: _widened(item, dtype) for key, item in value.items()}
+    named = changed.get("dtype")
+    if isinstance(named, str) and named in _WIDER:
+        changed["dtype"] = dtype if named in _FLOATS else _WIDER[named]
+    if str(changed.get("op", "")).startswith(("aten._softmax.", "aten._log_softmax.")):
+        # `half_to_float` is refused for anything but half precision, and means nothing in a wider one.
+        changed["args"] = [*changed["args"][:2], False]
+    return changed
+
+
+def _grouped_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Group by group in fp64: rows of a 2-D left side with the matrices of a 3-D right side, or all batched."""
+    args, kwargs = decode_call(call, tensors)
+    left, right = args[0].double(), args[1].double()
+    offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
+    if offsets is None:
+        return torch.matmul(left, right)
+    bounds = [0, *offsets.tolist()]
+    spans = list(zip(bounds[:-1], bounds[1:], strict=True))
+    if left.dim() == 2 and right.dim() == 3:
+        parts = [left[start:end] @ right[group] for group, (start, end) in enumerate(spans)]
+        return torch.cat([*parts, left.new_zeros(left.shape[0] - bounds[-1], right.shape[-1])])
+    if left.dim() == 2:
+        return torch.stack([left[:, start:end] @ right[start:end] for start, end in spans])
+    return torch.cat([left[group] @ right[:, start:end] for group, (start, end) in enumerate(spans)], dim=1)
+
+
+_LOOPS: dict[str, Callable[[Mapping[str, Any], Sequence[torch.Tensor]], torch.Tensor]] = {
+    "aten._grouped_mm.default": _grouped_mm,
+}
+"""Operators without an fp64 kernel of their own."""

@@ -1,0 +1,100 @@
+"""A captured call made small enough to replay: the same rank, dtypes, attributes and proportions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from day0_worker.operators import call_dtype, decode_call, resolve
+
+from day0.adapters.base.operator_call import OperatorCall
+
+_FLOORS = (512, 256, 128, 64, 32, 16, 8, 4, 1)
+"""Sizes up to which dimensions are left alone, tried from the mildest."""
+
+_FACTORS = tuple(2**power for power in range(1, 16))
+_RUNS_ON_META = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
+
+
+def shrink(call: OperatorCall, limit: int) -> OperatorCall | None:
+    """The call with its tensors' elements within a limit; None where no smaller form of it is a valid call.
+
+    Every dimension above some floor is divided by one factor, equal sizes stay equal, and integer arguments that
+    equal a divided dimension go with it. Whether the result is still a valid call is decided by running it on the
+    meta device.
+
+    Args:
+        call: as captured.
+        limit: elements of all its distinct tensors together.
+    """
+    if elements(call.shapes) <= limit:
+        return call
+    for sizes in _maps(call):
+        smaller = _resized(call, sizes)
+        if elements(smaller.shapes) <= limit and runs_on_meta(smaller):
+            return smaller
+    return None
+
+
+def elements(shapes: Sequence[Sequence[int]]) -> int:
+    """Elements of all these tensors together."""
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def runs_on_meta(call: OperatorCall) -> bool:
+    """Whether shapes and attributes fit each other."""
+    encoded = call.model_dump(mode="json")
+    tensors = [
+        torch.empty(shape, dtype=call_dtype(dtype), device="meta")
+        for shape, dtype in zip(call.shapes, call.dtypes, strict=True)
+    ]
+    args, kwargs = decode_call(encoded, tensors)
+    kwargs = {name: torch.device("meta") if name == "device" else value for name, value in kwargs.items()}
+    try:
+        with torch.no_grad():
+            resolve(call.op)(*args, **kwargs)
+    except _RUNS_ON_META:
+        return False
+    return True
+
+
+def _maps(call: OperatorCall) -> Iterator[dict[int, int]]:
+    """Old size -> new size, the mildest first."""
+    sizes = sorted({size for shape in call.shapes for size in shape if size > 1})
+    for factor in _FACTORS:
+        for floor in _FLOORS:
+            changed = {size: max(-(-size // factor), 2) for size in sizes if size > floor and size >= factor}
+            if changed:
+                yield changed
+
+
+def _resized(call: OperatorCall, sizes: Mapping[int, int]) -> OperatorCall:
+    args = [_encoded(arg, sizes) for arg in call.args]
+    kwargs = {name: _encoded(value, sizes) for name, value in call.kwargs.items()}
+    shapes = [[sizes.get(size, size) for size in shape] for shape in call.shapes]
+    return call.model_copy(update={"args": args, "kwargs": kwargs, "shapes": shapes})
+
+
+def _encoded(value: Any, sizes: Mapping[int, int]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_encoded(item, sizes) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return sizes.get(value, value)
+    if not (isinstance(value, dict) and "tensor" in value):
+        return value
+    facts = value["tensor"]
+    shape = [sizes.get(size, size) for size in facts["shape"]]
+    return {"tensor": {**facts, "shape": shape, "stride": _strides(shape, facts["stride"])}}
+
+
+def _strides(shape: Sequence[int], old: Sequence[int]) -> list[int]:
+    """Dense strides in the same order of dimensions; what was broadcast stays so."""
+    strides = [0] * len(shape)
+    step = 1
+    for dim in sorted(range(len(shape)), key=lambda dim: (old[dim], -dim)):
+        if old[dim] != 0:
+            strides[dim] = step
+            step *= shape[dim]
+    return strides
