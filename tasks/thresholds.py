@@ -91,54 +91,64 @@ PROBE_SECONDS = 60.0
 """Time limit of one replayed call: an exporting stack takes 1 to 2 s for one operator on two cores, a just-in-time
 compiler up to 20 s for the first; what takes three times as long hangs."""
 
-# --- scale: how large the checks are, and what is slow or large -----------------------------------------------------
-# Sizes keep all tiers of a small model below 25 s on two CPU cores; on an accelerator they are large enough to fill it.
+# --- scale: how large the checks are, and what is slow or large -------------------------------------------
+# Sizes keep all tiers of a small model below 25 s on two CPU cores; an accelerator gets enough to fill it.
 
 SCALE_GEMM_FLOPS = {"cpu": 2 * 10**9, "other": 2 * 10**12}
-"""Most operations of one known-answer product. Two cores without bf16 units make some 13 GFLOP/s in bf16 (SmolLM2-135M,
-64 tokens in 1.28 s), so a sample stays below 0.2 s; 2 TFLOP are a few milliseconds on an accelerator of 2024."""
+"""Most operations of one known-answer product. Two cores without bf16 units make some 13 GFLOP/s in bf16
+(SmolLM2-135M, 64 tokens in 1.28 s), so a sample stays below 0.2 s; 2 TFLOP are a few milliseconds on an
+accelerator of 2024."""
 
 SCALE_GEMM_WEIGHT = 2**24
-"""Most elements of the product's weight matrix: its exact integer form takes 8 bytes an element on the host."""
+"""Most elements of the product's weight matrix: its exact integer form takes 8 bytes an element on the
+host."""
 
 SCALE_ATTENTION_SCORES = {"cpu": 2**21, "other": 2**25}
 """Most attention scores (heads x length x length) of the known-answer attention, held in fp64 on the host."""
 
 SCALE_COLLECTIVE_ELEMENTS = {"cpu": 2**20, "other": 2**26}
-"""Most elements a rank contributes to one collective: 4 MiB of fp32 take some 10 ms over gloo on loopback, and 128 MiB of
-bf16 are in the flat part of an accelerator's bandwidth curve (nccl-tests sweeps to 128 MiB by default in its README)."""
+"""Most elements a rank contributes to one collective: 4 MiB of fp32 take some 10 ms over gloo on loopback,
+and 128 MiB of bf16 are in the flat part of an accelerator's bandwidth curve (the examples of
+nccl-tests' README sweep up to 128 MiB)."""
 
 SCALE_BUS_SHARE = 0.2
-"""Share of two devices' bus bandwidth that all devices together must reach. Bus bandwidth is defined not to depend on the
-number of ranks (nccl-tests PERFORMANCE.md), so a fifth is a broken link and no noise. Not applied to CPUs, where four
-processes share two cores and runs of the same collective differ by 20 to 175 % (anchors: scaleup, section 3)."""
+"""Share of two devices' bus bandwidth that all devices together must reach. Bus bandwidth is defined not to
+depend on the number of ranks (nccl-tests PERFORMANCE.md), so a fifth is a broken link and no noise. Not
+applied to CPUs, where four processes share two cores and runs of the same collective differ by 20 to 175
+% (gloo, torch 2.13)."""
 
 SCALE_MEMORY_FACTOR = 1.5
 SCALE_MEMORY_SLACK = 96 * 2**20
-"""Measured memory may be 1.5 times the expectation plus 96 MiB: allocators round up to pages of 2 MiB for each of some
-thirty tensors, and the first call of a kernel library reserves its workspace."""
+"""Measured memory may be 1.5 times the expectation plus 96 MiB: allocators round up to pages of 2 MiB for
+each of some thirty tensors, and the first call of a kernel library reserves its workspace."""
 
 SCALE_LATENCY_FACTOR = 10.0
 SCALE_LATENCY_SLACK = 1.0
-"""First token: ten times the time that its multiplications take at the speed of the known-answer product, plus a second
-for what is not multiplication (interpreter, norms, sampling). Eager stacks reach 0.3 to 0.9 of that speed."""
+"""First token: ten times the time that its multiplications take at the speed of the known-answer product,
+plus a second for what is not multiplication (interpreter, norms, sampling). Eager on two cores stayed below
+its multiplications' own time on SmolLM2-135M; a fallback off the device costs a hundredfold."""
 
 SCALE_GROWTH_LENGTHS = (1024, 256, 64, 16)
-"""Longest prompt of the model tier: the first of these whose batch stays within the work below. Batch and length each
-grow fourfold up to it, which tells linear from quadratic growth in four points."""
+"""Longest prompt of the model tier: the first of these whose batch stays within the work below. Batch and
+length each grow fourfold up to it, which tells linear from quadratic growth in four points."""
 
 SCALE_GROWTH_BATCH = 4
 
 SCALE_GROWTH_FLOPS = {"cpu": 10**10, "other": 10**14}
-"""Most operations of one prefill in the model tier: one to two seconds on two cores in bf16, a tenth of a second on an
-accelerator. Work and not time is bounded, so that the same points run on a busy host."""
+"""Most operations of one prefill in the model tier: one to two seconds on two cores in bf16, a tenth of a
+second on an accelerator. Work and not time is bounded, so that the same points run on a busy host."""
 
 SCALE_WORKER_BYTES = 2**30
 """Memory of a worker before it holds a model: torch and transformers take 0.5 to 0.8 GiB."""
 
 SCALE_DEVICE_SHARE = 0.9
-"""Share of a device's memory that the model tier may plan with; engines reserve the same tenth (vLLM's default)."""
+"""Share of a device's memory that the model tier may plan with; engines reserve the same tenth (vLLM's
+default)."""
 
 NUMERICS_PROPAGATED_RATIO = 5.0
-"""Typical token's error on the target's own stream over that on the noise arm's, beyond which a node is off by what it
-received. Two streams that round independently drift from the reference at the same pace."""
+"""Typical token's error on the target's own stream over that on the noise arm's, beyond which a node is off
+by what it received. Two streams that round independently drift from the reference at the same pace."""
+NUMERICS_DECISIVE_SHARE = 0.01
+"""Share of positions that may disagree decisively by chance; SmolLM2-135M in bf16 came to none of 192."""
+NUMERICS_KEEP_BYTES = 2 * 2**30
+"""Memory in which the reference may keep its fp32 weights while it continues the prompt (it needs twice their size)."""

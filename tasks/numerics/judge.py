@@ -138,3 +138,18 @@ def _at_least(value: float, floor: float) -> float:
 def _median(values: Tensor) -> float:
     known = values[~torch.isnan(values)]
     return float(known.median()) if known.numel() else math.nan
+
+
+def judge_all(
+    targets: Sequence[Distance], noises: Sequence[Distance], *, eps: float, routed: bool
+) -> Judgement | None:
+    """The judgement of an output of several tensors: that of the worst of them; None where there is none to judge."""
+    if not targets or len(targets) != len(noises):
+        return None
+    judged = [judge(t, n, eps=eps, routed=routed) for t, n in zip(targets, noises, strict=True)]
+    return max(judged, key=_badness)
+
+
+def _badness(judgement: Judgement) -> tuple[bool, bool, float]:
+    ratio = float(judgement.metrics.ratio)
+    return judgement.excess is not None, not judgement.applies, ratio if math.isfinite(ratio) else 0.0

@@ -15,8 +15,9 @@ import torch
 from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Node
+from day0.adapters.base.target import Call
 from day0.adapters.base.values import digest
-from day0_worker import blobs, frames, trees
+from day0_worker import blobs, frames
 
 _JSON = "unit.json"
 
@@ -26,11 +27,11 @@ class Unit:
     """What is kept of one node.
 
     Attributes:
-        values: name -> output of the node, as the module returned it.
+        values: name -> output of the node.
         facts: what was found out about it, as JSON.
     """
 
-    values: Mapping[str, Any]
+    values: Mapping[str, Call]
     facts: Mapping[str, Any]
 
 
@@ -56,18 +57,27 @@ def load_unit(store: RunStore, key: str) -> Unit | None:
     try:
         tensors = dict(blobs.load(bytearray(store.read(name))))
         content = json.loads(bytes(tensors.pop(_JSON).tolist()))
-        return Unit({name: trees.decode(tree, tensors) for name, tree in content["trees"].items()}, content["facts"])
-    except (frames.FrameError, trees.TreeError, ValueError, KeyError, TypeError):
+        values = {name: _call(name, tree, tensors) for name, tree in content["trees"].items()}
+        return Unit(values, content["facts"])
+    except (frames.FrameError, ValueError, KeyError, TypeError, AttributeError):
         store.remove(name)
         return None
 
 
-def save_unit(store: RunStore, key: str, values: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def save_unit(store: RunStore, key: str, unit: Unit) -> None:
     """Stores a unit, whole or not at all."""
-    tree, tensors = trees.encode(dict(values))
-    text = json.dumps({"trees": tree["$dict"], "facts": dict(facts)}, separators=(",", ":"), allow_nan=False)
-    content = {**tensors, _JSON: torch.tensor(list(text.encode()), dtype=torch.uint8)}
-    store.write(_name(key), b"".join(blobs.dump(content)))
+    tensors = {
+        f"{name}/{key}": tensor for name, call in unit.values.items() for key, tensor in call.tensors.items()
+    }
+    content = {"trees": {name: call.tree for name, call in unit.values.items()}, "facts": dict(unit.facts)}
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    tensors[_JSON] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    store.write(_name(key), b"".join(blobs.dump(tensors)))
+
+
+def _call(name: str, tree: Any, tensors: Mapping[str, torch.Tensor]) -> Call:
+    prefix = f"{name}/"
+    return Call(tree, {key[len(prefix) :]: value for key, value in tensors.items() if key.startswith(prefix)})
 
 
 def _name(key: str) -> str:

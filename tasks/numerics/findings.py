@@ -1,0 +1,151 @@
+"""From compared nodes to findings: one for the first node of each kind, not one for each of sixty layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .. import thresholds
+from ..finding import Finding, Subject, make_finding
+from .compare import Comparison
+from .node import NOT_COMPARED, NodeFacts
+from .record import Logits
+
+_NAMED = 5
+
+
+def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repro: str) -> list[Finding]:
+    """All findings about nodes, weights and the output.
+
+    Args:
+        comparison: finished.
+        kinds: node name -> kind; failing nodes of one kind share a finding.
+        target: the target's text.
+        repro: command that shows it again.
+    """
+    nodes = merge_calls(comparison.nodes)
+    found = _weights(comparison)
+    if comparison.stopped is not None:
+        error = comparison.stopped
+        subject = Subject(kind="model", name=target)
+        found.append(make_finding("NUM015", subject, error.message, remedy=error.remedy or None))
+    faults = [facts for facts in nodes if facts.block.verdict == "fail"]
+    for code in ("NUM001", "NUM002", "NUM003", "NUM004"):
+        found += _grouped(code, [facts for facts in faults if _code(facts) == code], kinds, target, repro)
+    found += _inherited(nodes, bool(faults), target)
+    found += _routed(nodes, target)
+    found += _not_compared(nodes, kinds)
+    found += _output(nodes, target)
+    return found
+
+
+def merge_calls(nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
+    """One entry a node: where a forward calls a node more than once, the worst of its calls."""
+    order = ("pass", "inherited", NOT_COMPARED, "fail")
+    merged: dict[str, NodeFacts] = {}
+    for facts in nodes:
+        known = merged.get(facts.block.name)
+        if known is None or order.index(facts.block.verdict) > order.index(known.block.verdict):
+            merged[facts.block.name] = facts
+    return list(merged.values())
+
+
+def _code(facts: NodeFacts) -> str:
+    if facts.outcome == "shape" and facts.block.signature:
+        return "NUM004"
+    if facts.outcome:
+        return "NUM002"
+    nonfinite = facts.fault is not None and facts.fault.metric == "nonfinite"
+    return "NUM003" if nonfinite else "NUM001"
+
+
+def _weights(comparison: Comparison) -> list[Finding]:
+    return [
+        make_finding(
+            "NUM006",
+            Subject(kind="node", name=node),
+            f"{node} has weights that are not finite: "
+            + ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())[:_NAMED])
+            + ".",
+        )
+        for node, counts in comparison.nonfinite_weights.items()
+    ]
+
+
+def _grouped(
+    code: str, faults: Sequence[NodeFacts], kinds: dict[str, str], target: str, repro: str
+) -> list[Finding]:
+    groups: dict[str, list[NodeFacts]] = {}
+    for facts in faults:
+        groups.setdefault(f"{kinds.get(facts.block.name)} {facts.outcome}", []).append(facts)
+    return [_fault(code, group, target, repro) for group in groups.values()]
+
+
+def _fault(code: str, group: Sequence[NodeFacts], target: str, repro: str) -> Finding:
+    first = group[0]
+    overflow = " (the reference in the same precision overflows too)" if first.overflow and code == "NUM003" else ""
+    more = f"; so are {_names(group[1:])} of its kind" if len(group) > 1 else ""
+    return make_finding(
+        code,
+        Subject(kind="node", name=first.block.name),
+        f"{first.block.name} on {target}: {first.block.reason}{overflow}{more}.",
+        evidence=(*first.log, repro),
+    )
+
+
+def _inherited(nodes: Sequence[NodeFacts], faulty: bool, target: str) -> list[Finding]:
+    off = [facts for facts in nodes if facts.block.verdict == "inherited"]
+    if not off:
+        return []
+    first = off[0].block
+    code = "NUM010" if faulty else "NUM005"
+    said = f"{_names(off)} on {target}: {first.reason}; growth {float(first.growth):.3g} at {first.name}."
+    return [make_finding(code, Subject(kind="node", name=first.name), said)]
+
+
+def _routed(nodes: Sequence[NodeFacts], target: str) -> list[Finding]:
+    flipped = [facts.block for facts in nodes if facts.block.verdict == "pass" and _outliers(facts)]
+    if not flipped:
+        return []
+    counts = ", ".join(f"{block.local.outliers} at {block.name}" for block in flipped[:_NAMED] if block.local)
+    more = f" and at {len(flipped) - _NAMED} more nodes" if len(flipped) > _NAMED else ""
+    said = f"Tokens of {target} routed otherwise than the reference's: {counts}{more}."
+    return [make_finding("NUM011", Subject(kind="node", name=flipped[0].name), said)]
+
+
+def _outliers(facts: NodeFacts) -> int:
+    return facts.block.local.outliers if facts.block.local is not None else 0
+
+
+def _not_compared(nodes: Sequence[NodeFacts], kinds: dict[str, str]) -> list[Finding]:
+    groups: dict[str, list[NodeFacts]] = {}
+    for facts in nodes:
+        if facts.block.verdict == NOT_COMPARED:
+            groups.setdefault(facts.block.reason, []).append(facts)
+    return [
+        make_finding("NUM008", Subject(kind="node", name=group[0].block.name), f"{_names(group)}: {reason}.")
+        for reason, group in groups.items()
+    ]
+
+
+def _output(nodes: Sequence[NodeFacts], target: str) -> list[Finding]:
+    logits = next((facts.logits for facts in nodes if facts.logits is not None), None)
+    if logits is None or logits.decisive <= decisive_limit(logits):
+        return []
+    said = (
+        f"{target} chooses another token than the reference at {logits.decisive} of {logits.positions} positions where "
+        f"the reference is decided; top-1 agreement {float(logits.top1):.3f}, KL {float(logits.kl):.3g} nats."
+    )
+    return [make_finding("NUM007", Subject(kind="metric", name="decisive"), said)]
+
+
+def decisive_limit(logits: Logits) -> float:
+    """Decisive disagreements that chance explains."""
+    return max(1.0, thresholds.NUMERICS_DECISIVE_SHARE * logits.positions)
+
+
+def _names(nodes: Sequence[NodeFacts]) -> str:
+    names = [facts.block.name for facts in nodes]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+

@@ -1,0 +1,58 @@
+"""The numerics stage as a task: key, reuse, run."""
+
+from __future__ import annotations
+
+from day0.adapters.base.progress import log_progress
+
+from ..inventory.record import InventoryRecord
+from ..job import RecordRef, StageJob, read_ref, reuse_or_run
+from ..record import record_key
+from .record import STAGE, STAGE_VERSION, NumericsRecord
+
+
+def run(job: StageJob, inventory: RecordRef, minimal: RecordRef) -> RecordRef:
+    """Compares every node of the model on the job's target with the reference, or reads the record from the store.
+
+    The minimal run only has to be over: what it could not run is tried again here, node by node.
+
+    Raises:
+        Day0Error: the release cannot be opened, its structure cannot be built, or the target cannot be asked.
+    """
+    counted = read_ref(job, InventoryRecord, inventory)
+    assert job.fingerprint is not None, "numerics is a stage of a target, which has a fingerprint"
+    inputs = {
+        "config": counted.facts.identity.config_digest,
+        "weights": counted.facts.identity.weights_digest,
+        "target": job.target,
+        "family": job.fingerprint.family,
+        "exact": job.fingerprint.digest,
+        "prompt": job.options.prompt,
+    }
+    key = record_key(STAGE, STAGE_VERSION, inputs)
+    return reuse_or_run(job, NumericsRecord, STAGE, key, lambda: _measure(job))
+
+
+def _measure(job: StageJob) -> NumericsRecord:
+    from day0.adapters.base.target_spec import TargetSpec
+    from day0.adapters.checkpoints.release import open_release
+    from day0.adapters.models.skeleton_store import load_or_build_skeleton
+    from day0.adapters.targets.open import open_target
+
+    from .measure import Question, measure_numerics
+
+    release = open_release(job.model, job.revision)
+    question = Question(
+        release=release,
+        skeleton=load_or_build_skeleton(release, job.run_store),
+        store=job.run_store,
+        prompt=job.options.prompt,
+        salt=job.run if job.options.fresh else "",
+        progress=log_progress,
+    )
+    with open_target(
+        TargetSpec.parse(job.target),
+        timeout=job.options.node_timeout,
+        memory_limit=job.options.memory_limit,
+        command=job.options.worker_command,
+    ) as target:
+        return measure_numerics(question, target, target.describe())
