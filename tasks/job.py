@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, Value
 
 from .record import StageRecord
@@ -62,6 +64,12 @@ class StageJob(Value):
     def run_store(self) -> RunStore:
         """The opened run store."""
         return RunStore(self.store)
+
+    def log_path(self, stage: str) -> Path | None:
+        """Where a stage's worker writes its log: beside the run's report; None where the store is not a folder."""
+        store = self.run_store
+        name = f"{stage}-{TargetSpec.parse(self.target).slug}" if self.target else stage
+        return Path(store.path(f"runs/{self.run}/logs/{name}.log")) if store.is_local else None
 
 
 class RecordRef(Value):

@@ -24,6 +24,8 @@ class WorkerLog:
     def __init__(self, stream: IO[bytes], path: Path | None) -> None:
         self._tail: deque[str] = deque(maxlen=_LINES)
         self._stream, self._path = stream, path
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._drain, name="day0-worker-log", daemon=True)
         self._thread.start()
 

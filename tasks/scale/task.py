@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 
 from ..inventory.record import InventoryRecord
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
@@ -51,17 +50,12 @@ def _compute(job: StageJob, known: InventoryRecord, minimal: RecordRef, numerics
     options, store = job.options, job.run_store
     cut = read_ref(job, MinimalRecord, minimal)
     folder = cut.files.get("cut")
-    log = (
-        Path(store.path(f"logs/{job.run}/scale-{TargetSpec.parse(job.target).slug}.log"))
-        if store.is_local
-        else None
-    )
     with open_target(
         TargetSpec.parse(job.target),
         timeout=options.node_timeout,
         memory_limit=options.memory_limit,
         command=options.worker_command,
-        log=log,
+        log=job.log_path(STAGE),
     ) as target:
         return check_health(
             known,
