@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from day0.adapters.base.errors import SourceError
+from day0.adapters.base.errors import Day0Error
 from day0.tasks.job import RecordRef, RunOptions, StageJob
 from prefect import Task, flow, task
 from prefect.cache_policies import NO_CACHE
@@ -40,16 +40,18 @@ from .task_runner import chosen_runner
 Result = TypeVar("Result")
 
 _OPTIONS = RunOptions()
+_TRANSIENT = ("E106", "E133")  # the hub cannot be reached, or does not answer properly
 _AGAIN_AFTER = [10.0, 60.0]  # seconds; the source itself has retried briefly before
 
 
 def _step(run_name: str | None = None) -> Callable[[Callable[..., Result]], Task[..., Result]]:
-    """A task whose arguments may be futures. Reuse is by record keys, so Prefect's own cache stays out of it."""
+    """A task whose arguments may be futures; reuse is by record keys, not by Prefect's cache."""
     return task(cache_policy=NO_CACHE, task_run_name=run_name)
 
 
 def _is_transient(_: object, __: TaskRun, state: State) -> bool:
-    return isinstance(state.result(raise_on_failure=False), SourceError)
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, Day0Error) and error.code in _TRANSIENT
 
 
 @flow(name="adapt", flow_run_name="adapt-{model}", task_runner=chosen_runner())

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-
 from day0.adapters.base.run_store import RunStore
 from day0.reports.as_json import as_json
 from day0.reports.index import write_index
@@ -12,7 +9,7 @@ from day0.reports.store import read_report, run_folder
 from day0.tasks.verdict import exit_status
 
 from .answer import print_answer
-from .flags import RunFlags, Switch, Targets, settings_of
+from .flags import RunFlags, Switch, Targets, command_text, settings_of
 from .progress_display import show_progress
 from .settings import run_options
 from .terminal import stdout_for_data, write_json
@@ -54,7 +51,9 @@ def adapt(
                 revision=commit,
                 store=settings.store,
                 options=run_options(settings, fresh=fresh, verify=verify),
-                command=shlex.join(["day0", *sys.argv[1:]]),
+                command=command_text(
+                    "adapt", model, target, flags, *["--fresh"] * fresh, *["--verify"] * verify
+                ),
             )
         store = RunStore(settings.store)
         report = read_report(store, run)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-
 from day0.tasks.verdict import exit_status
 
-from .flags import RunFlags, Targets, settings_of
+from .flags import RunFlags, Targets, command_text, settings_of
 from .progress_display import show_progress
 from .settings import run_options
 from .terminal import printable, stdout_for_data, write_json
@@ -40,7 +37,7 @@ def regress(model: str, /, *, target: Targets, flags: RunFlags = _DEFAULT) -> in
                 revision=commit,
                 store=settings.store,
                 options=run_options(settings),
-                command=shlex.join(["day0", *sys.argv[1:]]),
+                command=command_text("regress", model, target, flags),
             )
         if flags.json:
             write_json(data, outcome)

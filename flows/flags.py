@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
@@ -61,6 +62,18 @@ class RunFlags(StoreFlags):
     prompt: str | None = None
     offline: OptionalSwitch = None
     trust_remote_code: Switch = False
+
+
+def command_text(verb: str, model: str, targets: Sequence[str], flags: RunFlags, *switches: str) -> str:
+    """The command that does the same again, for the report; what is at its default is left out."""
+    words = ["day0", verb, model, *switches]
+    words += [part for target in targets for part in ("--target", target)]
+    for field in fields(flags):
+        value = getattr(flags, field.name)
+        if value is not None and value is not False and field.name not in ("json", "trust_remote_code"):
+            name = f"--{field.name.replace('_', '-')}"
+            words += [name] if value is True else [name, str(value)]
+    return shlex.join(words)
 
 
 _NO_SETTINGS = {"json", "revision", "trust_remote_code"}

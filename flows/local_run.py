@@ -26,5 +26,13 @@ def prefect_ready(settings: Settings) -> Iterator[None]:
         try:
             yield
         finally:
+            _send_last_lines()
             if server is not None:
                 del os.environ["PREFECT_API_URL"]
+
+
+def _send_last_lines() -> None:
+    """What the flow logged last must arrive before its server ends; Prefect sends it from a thread."""
+    from prefect.logging.handlers import APILogHandler
+
+    APILogHandler().flush()

@@ -19,10 +19,12 @@ _DEFAULTS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(STARTUP_SECONDS),
     "PREFECT_LOGGING_EXTRA_LOGGERS": "day0",
+    # Lines before and after the flow have no run that they could be sent to.
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "DO_NOT_TRACK": "1",
 }
 # The command line shows progress itself; Prefect's own lines go to its API only.
-_QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR", "PREFECT_CLI_WRAP_LINES": "false"}
+_QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR"}
 
 
 class PrefectPlace(NamedTuple):
