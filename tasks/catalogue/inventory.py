@@ -7,7 +7,8 @@ from .entry import Entry
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         "INV001", "shard cut short", "error",
-        "A tensor file is shorter than its own header promises. Loaders that map it read zeros for the missing part.",
+        "A tensor file is shorter than its own header promises. Loaders that map it read zeros for the "
+        "missing part.",
         "Fetch the file again and compare its size and hash with the publisher's.",
     ),
     Entry(
@@ -17,9 +18,11 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV003", "weights only as pickle", "error",
-        "The release holds weights only in Python's pickle format, which runs code when it is loaded. Day0 does not "
+        "The release holds weights only in Python's pickle format, which runs code when it is loaded. "
+        "Day0 does not "
         "read it.",
-        "Convert the weights to safetensors in an isolated environment, or ask the publisher for safetensors.",
+        "Convert the weights to safetensors in an isolated environment, or ask the publisher for "
+        "safetensors.",
     ),
     Entry(
         "INV004", "tensor only in the index", "error",
@@ -33,7 +36,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV006", "shards without an index", "warning",
-        "Several tensor files have no usable index beside them. The map was built from their headers; some loaders "
+        "Several tensor files have no usable index beside them. The map was built from their headers; "
+        "some loaders "
         "refuse such a release.",
         "Write an index from the headers before you serve the release.",
     ),
@@ -44,13 +48,15 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV008", "weights that are not canonical", "info",
-        "The release carries further tensor files beside the canonical set, such as a copy in another format. "
+        "The release carries further tensor files beside the canonical set, such as a copy in another "
+        "format. "
         "They were not counted.",
         "Leave them out when you download.",
     ),
     Entry(
         "INV009", "tensor file unusable", "error",
-        "The header of a tensor file breaks a rule of its format, or what stands there is not the file at all.",
+        "The header of a tensor file breaks a rule of its format, or what stands there is not the file at "
+        "all.",
         "Fetch the file again; if it is the same, report it to the publisher.",
     ),
     Entry(
@@ -60,12 +66,14 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV011", "total size differs", "info",
-        "The total that the index states is neither that of the tensors nor that of the files. It is not used.",
+        "The total that the index states is neither that of the tensors nor that of the files. It is not "
+        "used.",
         "Nothing; do not size hardware by the index's total.",
     ),
     Entry(
         "INV012", "tensor missing from the index", "warning",
-        "A file holds a tensor that the index does not name, or names in another file. Loaders that trust the index "
+        "A file holds a tensor that the index does not name, or names in another file. Loaders that trust "
+        "the index "
         "will not find it.",
         "Rebuild the index from the headers.",
     ),
@@ -96,14 +104,16 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV018", "tied by config, stored apart", "warning",
-        "The config says that embedding and head share one matrix, yet a head of its own is stored. A loader that ties "
+        "The config says that embedding and head share one matrix, yet a head of its own is stored. A "
+        "loader that ties "
         "them ignores the stored head.",
         "Compare the two tensors; if they differ, set tie_word_embeddings to false.",
     ),
     Entry(
         "INV019", "head missing", "error",
         "The config says that the head is a matrix of its own, yet none is stored.",
-        "Set tie_word_embeddings to true if that is what the model was trained with; otherwise the head is lost.",
+        "Set tie_word_embeddings to true if that is what the model was trained with; otherwise the head "
+        "is lost.",
     ),
     Entry(
         "INV020", "layers missing", "error",
@@ -127,18 +137,21 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV024", "state not computable", "warning",
-        "The config does not give what is needed to compute the bytes that some layers keep per token or sequence.",
+        "The config does not give what is needed to compute the bytes that some layers keep per token or "
+        "sequence.",
         "State these numbers by hand in plans; they count as 0 here.",
         undecided="unverified",
     ),
     Entry(
         "INV025", "multi-token prediction contradicts itself", "info",
-        "The config declares prediction layers that are not stored, or such layers are stored and not declared.",
+        "The config declares prediction layers that are not stored, or such layers are stored and not "
+        "declared.",
         "Do not plan with speculative decoding by these layers before it is clear.",
     ),
     Entry(
         "INV026", "experts per token unknown", "warning",
-        "The release has routed experts but the config does not say how many a token uses. All count as active.",
+        "The release has routed experts but the config does not say how many a token uses. All count as "
+        "active.",
         "Look it up in the model card.",
         undecided="unverified",
     ),

@@ -60,7 +60,8 @@ ENTRIES: tuple[Entry, ...] = (
         "SCL008",
         "no cut-down release",
         "warning",
-        "The minimal run wrote no cut-down release, so batches and lengths of the model could not be measured.",
+        "The minimal run wrote no cut-down release, so batches and lengths of the model could not be "
+        "measured.",
         "See the findings of the minimal run.",
         undecided="blocked",
     ),
@@ -82,7 +83,8 @@ ENTRIES: tuple[Entry, ...] = (
         "SCL011",
         "first token slower than expected",
         "warning",
-        "The first token took much longer than the multiplications behind it explain at the device's own speed.",
+        "The first token took much longer than the multiplications behind it explain at the device's own "
+        "speed.",
         "Profile the prefill; a fallback operator or a needless copy is the usual cause.",
     ),
     Entry(

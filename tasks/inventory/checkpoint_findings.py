@@ -8,8 +8,8 @@ from day0.adapters.base.values import Anomaly
 
 from ..finding import Finding, Subject, make_finding
 
-# The adapters' words -> catalogue code and kind of subject. Words that are not here become INV009 where the adapter
-# says that a file cannot be used at all (`header_...`), else INV029: none is ever dropped.
+# The adapters' words -> catalogue code and kind of subject. Words that are not here become INV009 where the
+# adapter says that a file cannot be used at all (`header_...`), else INV029: none is ever dropped.
 _CODES: dict[str, tuple[str, str]] = {
     "truncated_shard": ("INV001", "file"),
     "missing_shard": ("INV002", "file"),
@@ -19,7 +19,7 @@ _CODES: dict[str, tuple[str, str]] = {
     "no_index": ("INV006", "file"),
     "duplicate_tensor": ("INV007", "tensor"),
     "other_weights": ("INV008", "file"),
-    "pickle_beside": ("INV008", "file"),
+    "gguf_unreadable": ("INV009", "file"),
     "too_small": ("INV009", "file"),
     "lfs_pointer": ("INV009", "file"),
     "shard_unreadable": ("INV009", "file"),
@@ -28,6 +28,7 @@ _CODES: dict[str, tuple[str, str]] = {
     "header_only_tensor": ("INV012", "tensor"),
     "index_wrong_shard": ("INV012", "tensor"),
     "index_path_escape": ("INV013", "file"),
+    "no_weights": ("INV014", "model"),
     "link_leaves_release": ("INV032", "file"),
     "folder_unreadable": ("INV032", "file"),
     "trailing_bytes": ("INV030", "file"),

@@ -12,8 +12,14 @@ from .record import Architecture
 
 # Where composite configs keep the text model's part, the first that is there.
 _TEXT_PARTS = (
-    "text_config", "llm_config", "language_config", "text_model", "thinker_config", "decoder", "language_model",
-)  # fmt: skip
+    "text_config",
+    "llm_config",
+    "language_config",
+    "text_model",
+    "thinker_config",
+    "decoder",
+    "language_model",
+)
 
 # Fact -> the keys that published configs use for it, most usual first.
 KEYS: dict[str, tuple[str, ...]] = {
@@ -30,7 +36,8 @@ KEYS: dict[str, tuple[str, ...]] = {
                       "model_max_length", "max_sequence_length", "n_ctx"),
     "sliding_window": ("sliding_window", "sliding_window_size", "attention_window_size"),
     "experts": ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"),
-    "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert",
+                       "moe_num_shared_experts"),
     "top_k": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_top_k",
               "num_selected_experts", "moe_k"),
     "mtp_layers": ("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers",
@@ -104,7 +111,7 @@ class ConfigFacts:
 
 
 def read_config(config: Mapping[str, Any]) -> ConfigFacts:
-    """All architecture facts that config.json states, nothing guessed but what a config's own defaults imply."""
+    """All architecture facts that config.json states, and what the defaults of published classes imply."""
     text, pointer = text_part(config)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -146,7 +153,7 @@ def _derived(values: dict[str, Any], note: Any, text: Mapping[str, Any], pointer
         else:
             note("kv_heads", heads, "computed:heads (the config names no KV heads)")
     nope, rope = text.get("qk_nope_head_dim"), text.get("qk_rope_head_dim")
-    if _is_count(nope) and _is_count(rope) and text.get("kv_lora_rank"):
+    if isinstance(nope, int) and isinstance(rope, int) and text.get("kv_lora_rank"):
         parts = f"{pointer}/qk_nope_head_dim + {pointer}/qk_rope_head_dim"
         note("head_dim", nope + rope, f"computed:config.json#{parts}")
     if heads and hidden and "head_dim" not in values and hidden % heads == 0:

@@ -90,9 +90,10 @@ def _missing_layers(seen: Seen) -> Iterable[Finding]:
     stated = seen.facts.architecture.layers
     stack = main_stack(seen.layers)
     missing = set(range(stated)) - {layer.index for layer in stack}
-    if stack and missing and len(seen.facts.integers("num_hidden_layers")) == 0:
+    if stack and missing:
         name = stack[0].name.rpartition(".")[0]
-        message = f"the config states {stated} layers, the tensors of {name} lack {len(missing)}: {format_indices(missing)}"
+        which = format_indices(missing)
+        message = f"the config states {stated} layers, the tensors of {name} lack {len(missing)}: {which}"
         yield make_finding(
             "INV020",
             Subject(kind="model", name=name),
@@ -102,7 +103,7 @@ def _missing_layers(seen: Seen) -> Iterable[Finding]:
 
 
 def main_stack(layers: Sequence[LayerCount]) -> Sequence[LayerCount]:
-    """The layers of the stack with the most of them: the decoder, where there is an encoder of the same depth."""
+    """The layers of the deepest stack; of two equally deep ones the decoder."""
     stacks: dict[str, list[LayerCount]] = {}
     for layer in layers:
         stacks.setdefault(layer.name.rpartition(".")[0], []).append(layer)
@@ -128,7 +129,8 @@ def _missing_experts(seen: Seen) -> Iterable[Finding]:
         lacking = {text: expected - indices for text, indices in held.items() if expected - indices}
         if lacking:
             text, missing = next(iter(lacking.items()))
-            message = f"{layer.name} lacks {len(missing)} of {len(expected)} experts in {text}: {format_indices(missing)}"
+            which, number = format_indices(missing), len(missing)
+            message = f"{layer.name} lacks {number} of {len(expected)} experts in {text}: {which}"
             yield make_finding(
                 "INV021", Subject(kind="node", name=layer.name), message, evidence=list(lacking)
             )
@@ -251,7 +253,8 @@ def _irregular(seen: Seen) -> Iterable[Finding]:
         for name in sorted(set().union(*weights.values())):
             lacking = [index for index, held in weights.items() if name not in held]
             if 0 < len(lacking) * 4 < len(layers):  # a quarter or more is a pattern, not a hole
-                message = f"layers {format_indices(lacking)} lack {name}, which {len(layers) - len(lacking)} others have"
+                where, others = format_indices(lacking), len(layers) - len(lacking)
+                message = f"layers {where} lack {name}, which {others} others have"
                 yield make_finding("INV028", Subject(kind="tensor", name=name), message)
 
 

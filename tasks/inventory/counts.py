@@ -71,7 +71,7 @@ def count_groups(placed: Iterable[tuple[Group, Place]], packed: PackedWeights) -
 
 
 def totals(counted: Sequence[Counted], shards: int) -> Totals:
-    """Totals as the design defines them: routed experts without multi-token prediction, vision with its projector."""
+    """Exact totals; routed experts without those of multi-token prediction, vision with its projector."""
     logical = sum(item.params for item in counted)
     mtp = sum(item.params for item in counted if item.place.part == "mtp")
     return Totals(
@@ -96,8 +96,8 @@ def active_params(
         counted: all groups.
         experts: routed experts a layer; 0 where there are none.
         top_k: of them chosen for a token; 0 counts every expert as active.
-        head_is_embedding: whether the embedding's matrix also is the head. It then counts once, and leaving the
-            embedding out still leaves it in as the head, which is what its multiplications cost.
+        head_is_embedding: whether the embedding's matrix also is the head. It then counts once, and leaving
+            the embedding out still leaves it in as the head, which is what its multiplications cost.
     """
     sums = {"expert": 0, "embedding": 0, "head": 0, "other": 0}
     for item in counted:
@@ -116,7 +116,7 @@ def active_params(
 
 
 def role_sizes(counted: Iterable[Counted]) -> Mapping[str, RoleSize]:
-    """Role -> parameters, bytes and stored dtypes over the whole model; side tensors under `aux` and `buffer`."""
+    """Role -> parameters, bytes and stored dtypes; side tensors under `aux` and `buffer`."""
     dtypes: dict[str, dict[str, list[int]]] = {}
     params: dict[str, int] = {}
     for item in counted:

@@ -20,9 +20,8 @@ def layer_kinds(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
     """The attention word of each layer (empty: the layer has none) and the config key that says so."""
     listed, key = _listed(facts)
     if len(listed) == layers and layers:
-        kinds = [_WORDS.get(word, word) for word in listed]
-        return _with_latent(facts, kinds), key
-    for derive in (_hybrid_pattern, _kimi_linear, _interval, _jamba, _sliding):
+        return _with_latent(facts, [_WORDS.get(word, word) for word in listed]), key
+    for derive in (_hybrid_pattern, _kimi_linear, _interval, _jamba, _mamba, _sliding):
         kinds, key = derive(facts, layers)
         if kinds:
             return _with_latent(facts, kinds), key
@@ -93,6 +92,14 @@ def _jamba(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
         return (), ""
     offset = facts.integer("attn_layer_offset") % every
     return ["full" if i % every == offset else "state_space" for i in range(layers)], "attn_layer_period"
+
+
+def _mamba(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
+    """A state size and no attention heads: every layer is a state space."""
+    key = next((key for key in ("state_size", "d_state") if facts.integer(key)), "")
+    if not key or "num_attention_heads" in facts.text:
+        return (), ""
+    return ["state_space"] * layers, key
 
 
 def _sliding(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:

@@ -22,10 +22,11 @@ _EXCLUDED = (
     "exclude",
 )
 # GGUF block types -> (bits, block length), llama.cpp `ggml-common.h`.
-_GGUF = {"q4_0": (4, 32), "q4_1": (4, 32), "q5_0": (5, 32), "q5_1": (5, 32), "q8_0": (8, 32), "q2_k": (2, 256),
-         "q3_k": (3, 256), "q4_k": (4, 256), "q5_k": (5, 256), "q6_k": (6, 256), "mxfp4": (4, 32),
-         "iq4_nl": (4, 32), "iq4_xs": (4, 256)}  # fmt: skip
-_MODELOPT = {"FP8": ("fp8_tensor", 8, 0), "NVFP4": ("nvfp4", 4, NVFP4_GROUP), "NVFP4_AWQ": ("nvfp4", 4, NVFP4_GROUP),
+_GGUF = {"q4_0": (4, 32), "q4_1": (4, 32), "q5_0": (5, 32), "q5_1": (5, 32), "q8_0": (8, 32),
+         "q2_k": (2, 256), "q3_k": (3, 256), "q4_k": (4, 256), "q5_k": (5, 256), "q6_k": (6, 256),
+         "mxfp4": (4, 32), "iq4_nl": (4, 32), "iq4_xs": (4, 256)}  # fmt: skip
+_MODELOPT = {"FP8": ("fp8_tensor", 8, 0), "NVFP4": ("nvfp4", 4, NVFP4_GROUP),
+             "NVFP4_AWQ": ("nvfp4", 4, NVFP4_GROUP),
              "W4A16_AWQ": ("awq", 4, 128), "INT8_SQ": ("int8", 8, 0), "FP8_PB_WO": ("fp8_block", 8, 128),
              "MIXED_PRECISION": ("mixed", 0, 0), "W4A8_AWQ": ("awq", 4, 128)}  # fmt: skip
 

@@ -46,7 +46,7 @@ class Totals(Value):
 
 
 class ActiveParams(Value):
-    """Active parameters in the three published conventions: text only, routed experts times top-k over number."""
+    """Active parameters by three conventions: text only, routed experts times top-k over their number."""
 
     with_embedding_and_head: int
     without_embedding: int
@@ -138,7 +138,7 @@ class Quantization(Value):
 
 
 class TiedEmbeddings(Value):
-    """Whether embedding and head share a tensor: as the config says, as the tensors show (None: cannot tell)."""
+    """Whether embedding and head share a tensor: by the config, by the tensors (None: cannot tell)."""
 
     config: bool | None
     tensors: bool | None

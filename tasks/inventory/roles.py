@@ -1,7 +1,7 @@
 """Which part a tensor plays, from its name, its neighbours' names and its shape.
 
-Side tensors (scales, zero points, packed shapes) are found by what they stand beside, not by their suffix alone: some
-models have a learnable `.scale`. What fits nothing is `unknown` and is listed, never dropped.
+Side tensors (scales, zero points, packed shapes) are found by what they stand beside, not by their suffix
+alone: some models have a learnable `.scale`. What fits nothing is `unknown` and is listed, never dropped.
 """
 
 from __future__ import annotations
@@ -15,30 +15,41 @@ from .patterns import Group, Pattern
 LOW_PRECISION = frozenset({"int8", "uint8", "int32", "uint32", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz",
                            "fp8_e5m2fnuz", "fp4_e2m1", "int4"})  # fmt: skip
 
-_VISION = frozenset({"vision_tower", "vision_model", "visual", "vision_encoder", "vision", "image_encoder", "vit",
-                     "vision_backbone", "vpm", "vision_embed_tokens"})  # fmt: skip
-_PROJECTOR = frozenset({"mm_projector", "multi_modal_projector", "projector", "connector", "aligner", "merger",
-                        "vision_projector", "embed_vision", "mlp1", "resampler", "patch_merger", "image_newline",
-                        "deepstack_merger_list"})  # fmt: skip
-_AUDIO = frozenset({"audio_tower", "audio_encoder", "audio_model", "speech_encoder", "audio", "embed_audio"})
+_VISION = frozenset({
+    "vision_tower", "vision_model", "visual", "vision_encoder", "vision", "image_encoder", "vit",
+    "vision_backbone", "vpm", "vision_embed_tokens",
+})  # fmt: skip
+_PROJECTOR = frozenset({
+    "mm_projector", "multi_modal_projector", "projector", "connector", "aligner", "merger",
+    "vision_projector", "embed_vision", "mlp1", "resampler", "patch_merger", "image_newline",
+    "deepstack_merger_list",
+})  # fmt: skip
+_AUDIO = frozenset({
+    "audio_tower", "audio_encoder", "audio_model", "speech_encoder", "audio", "embed_audio",
+})  # fmt: skip
 _MTP = frozenset({"mtp", "mtp_layers", "mtp_block", "nextn", "mtp_head", "nextn_predict_layers"})
 _MTP_ONLY = frozenset({"eh_proj", "enorm", "hnorm", "shared_head"})
 
-_BUFFERS = frozenset({"inv_freq", "position_ids", "masked_bias", "running_mean", "running_var",
-                      "num_batches_tracked", "rope_freqs", "cos_cached", "sin_cached"})  # fmt: skip
+_BUFFERS = frozenset({
+    "inv_freq", "position_ids", "masked_bias", "running_mean", "running_var", "num_batches_tracked",
+    "rope_freqs", "cos_cached", "sin_cached",
+})  # fmt: skip
 _ATTENTION = frozenset({
-    "self_attn", "attn", "attention", "self_attention", "linear_attn", "mixer", "mamba", "mamba2", "ssm", "kda",
-    "temporal_block", "time_mix", "cross_attn", "crossattention", "encoder_attn", "attn_block", "delta_net", "gdn",
-    "indexer", "compressor", "conv", "short_conv", "selfattention", "encdecattention", "q_proj", "k_proj", "v_proj",
-    "o_proj", "qkv_proj", "qkv", "wqkv", "wq", "wk", "wv", "wo", "query_key_value", "c_attn", "sinks",
+    "self_attn", "attn", "attention", "self_attention", "linear_attn", "mixer", "mamba", "mamba2", "ssm",
+    "kda", "temporal_block", "time_mix", "cross_attn", "crossattention", "encoder_attn", "attn_block",
+    "delta_net", "gdn", "indexer", "compressor", "conv", "short_conv", "selfattention", "encdecattention",
+    "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "qkv", "wqkv", "wq", "wk", "wv", "wo",
+    "query_key_value", "c_attn", "sinks",
 })  # fmt: skip
 _DENSE = frozenset({
-    "mlp", "feed_forward", "feedforward", "ffn", "fc1", "fc2", "gate_proj", "up_proj", "down_proj", "gate_up_proj",
-    "dense_h_to_4h", "dense_4h_to_h", "c_fc", "ffn_gate", "ffn_up", "ffn_down", "channel_mix", "densereludense",
-    "w1", "w2", "w3",
+    "mlp", "feed_forward", "feedforward", "ffn", "fc1", "fc2", "gate_proj", "up_proj", "down_proj",
+    "gate_up_proj", "dense_h_to_4h", "dense_4h_to_h", "c_fc", "ffn_gate", "ffn_up", "ffn_down",
+    "channel_mix", "densereludense", "w1", "w2", "w3",
 })  # fmt: skip
-_EMBEDDING = frozenset({"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "token_embd", "embed_in", "wpe",
-                        "position_embeddings", "embed_positions", "embeddings", "embedding", "embed", "shared"})  # fmt: skip
+_EMBEDDING = frozenset({
+    "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "token_embd", "embed_in", "wpe",
+    "position_embeddings", "embed_positions", "embeddings", "embedding", "embed", "shared",
+})  # fmt: skip
 _HEAD = frozenset({"lm_head", "embed_out", "score", "classifier"})
 _ROUTER = frozenset(
     {"router", "gate", "ffn_gate_inp", "exp_probs_b", "moe_gate", "wg", "e_score_correction_bias"}
@@ -48,14 +59,18 @@ _NORM = re.compile(r"norm|^ln(_|\d|$)|(^|_)ln$")
 _MIXER_FEED_FORWARD = frozenset({"up_proj", "down_proj", "gate_proj"})
 
 # What may follow the name of a low-precision weight in the name of its side tensors.
-_SIDE_OF_WEIGHT = ("_scale_inv", "_scale_2", "_scale", "_scales", "_zero_point", "_shape", "_g_idx", "_global_scale",
-                   "_offset")  # fmt: skip
+_SIDE_OF_WEIGHT = (
+    "_scale_inv", "_scale_2", "_scale", "_scales", "_zero_point", "_shape", "_g_idx", "_global_scale",
+    "_offset",
+)  # fmt: skip
 _SIDE_IN_MODULE = frozenset({
-    "scale", "scales", "biases", "qzeros", "g_idx", "input_scale", "output_scale", "input_zero_point", "k_scale",
-    "v_scale", "q_scale", "input_global_scale", "input_offset", "deq_scale", "quant_bias", "scale_weight",
-    "scale_input", "scb", "weight_format", "pre_quant_scale",
+    "scale", "scales", "biases", "qzeros", "g_idx", "input_scale", "output_scale", "input_zero_point",
+    "k_scale", "v_scale", "q_scale", "input_global_scale", "input_offset", "deq_scale", "quant_bias",
+    "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale",
 })  # fmt: skip
-_SIDE_BELOW_WEIGHT = frozenset({"absmax", "quant_map", "nested_absmax", "nested_quant_map", "quant_state"})
+_SIDE_BELOW_WEIGHT = frozenset({
+    "absmax", "quant_map", "nested_absmax", "nested_quant_map", "quant_state",
+})  # fmt: skip
 _WEIGHT_FORMS = ("", "_packed", "_blocks")
 
 
@@ -112,7 +127,7 @@ def look_around(groups: Iterable[Group], layers: int, mtp_declared: bool) -> Nei
 
 
 def place_of(group: Group, around: Neighbourhood) -> Place:
-    """The place of a group's tensors; the same for all groups of a pattern but for layers beyond the config's."""
+    """The place of a group's tensors: that of their pattern, but for layers beyond those of the config."""
     pattern = group.pattern
     part = _part(pattern, group.layer, around)
     segments = tuple(segment.lower() for segment in pattern.segments)

@@ -1,4 +1,4 @@
-"""Bytes that a sequence keeps between calls, a layer at a time: KV and latent caches, windows, recurrent states.
+"""Bytes that a sequence keeps between calls, layer by layer: KV and latent caches, recurrent states.
 
 Everything is counted at two bytes an element (bf16), whatever a stack makes of it, so that numbers compare.
 """
@@ -72,7 +72,7 @@ def _key_value(facts: ConfigFacts, index: int, kind: str) -> LayerState:
 
 
 def _latent(facts: ConfigFacts, kind: str) -> LayerState:
-    """Multi-head latent attention keeps the compressed vector and the rotary key (DeepSeek-V2, section 2.1)."""
+    """Latent attention keeps the compressed vector and the rotary key (DeepSeek-V2 paper, section 2.1)."""
     rank, rope = facts.integer("kv_lora_rank"), facts.integer("qk_rope_head_dim")
     index = facts.integer("index_head_dim") if kind == "sparse_indexed" else 0
     terms = f"{rank} + {rope}" + (f" + {index}" if index else "")
@@ -103,6 +103,8 @@ def _state_space(facts: ConfigFacts) -> LayerState:
     taps = facts.integer("conv_kernel", "mamba_d_conv", "d_conv")
     heads = facts.integer("mamba_num_heads", "mamba_n_heads")
     dim = facts.integer("mamba_head_dim", "mamba_d_head")
+    if "num_attention_heads" not in facts.text:  # a pure Mamba names its heads without a prefix
+        heads, dim = heads or facts.integer("num_heads"), dim or facts.integer("head_dim")
     expand = facts.integer("mamba_expand", "expand") or 2
     inner = heads * dim or expand * facts.architecture.hidden_size
     if not size or not inner:

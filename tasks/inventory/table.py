@@ -1,4 +1,4 @@
-"""The parameter table: layer by role, equal layers folded under exact index sets. Plain data; nothing is printed."""
+"""The parameter table: layer by role, equal layers folded under exact index sets; plain data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TableRow(Value):
 
 
 def inventory_table(record: InventoryRecord) -> Sequence[TableRow]:
-    """One row for each set of equal layers, then one for each role outside the layers, in the order of the model."""
+    """A row for each set of equal layers and for each role outside the layers, the embedding first."""
     alike: dict[tuple[object, ...], list[Layer]] = {}
     for layer in record.facts.layers:
         stack = layer.name.rpartition(".")[0]
@@ -54,12 +54,13 @@ def inventory_lines(record: InventoryRecord) -> Sequence[str]:
     architecture, total, active = facts.architecture, facts.totals, facts.active_params
     lines = [
         f"{facts.identity.model} at {facts.identity.revision}",
-        f"{architecture.architecture or 'unknown architecture'} ({architecture.model_type or 'no model type'}), "
-        f"{facts.format}, {facts.quantization.scheme} weights",
+        f"{architecture.architecture or 'unknown architecture'}, type {architecture.model_type or 'unknown'}",
+        f"{facts.format}, quantisation {facts.quantization.scheme}",
         f"{total.logical_params:,} parameters, {active.with_embedding_and_head:,} active, "
         f"{total.data_bytes:,} bytes in {total.tensors:,} tensors and {total.shards} shards",
-        f"KV cache {facts.kv_bytes_per_token:,} bytes a token (bf16), {facts.kv_bytes_per_token_growing:,} of them "
-        f"growing without end, {facts.state_bytes_per_sequence:,} bytes a sequence",
+        f"KV cache {facts.kv_bytes_per_token:,} bytes a token (bf16), "
+        f"{facts.kv_bytes_per_token_growing:,} of them growing without end, "
+        f"{facts.state_bytes_per_sequence:,} bytes a sequence",
     ]
     return [*lines, *_aligned([_cells(row) for row in inventory_table(record)])]
 

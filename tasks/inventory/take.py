@@ -1,14 +1,11 @@
-"""Takes the inventory of a release: headers and config in, one record out. No torch, nothing of the release is run."""
+"""Takes the inventory of a release: headers and config in, one record out; nothing of the release is run."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from day0.adapters.base.release import Release
-from day0.adapters.base.values import json_number
 
 from ..finding import Finding, Subject, make_finding
 from .checkpoint_findings import anomaly_findings
@@ -47,7 +44,7 @@ _MODEL = Subject(kind="model", name="model")
 def take_inventory(release: Release) -> InventoryRecord:
     """The complete inventory of a release, from headers and config alone.
 
-    Works for any checkpoint format, for a bare config (no tensors) and for architectures nobody has seen before.
+    Works for any checkpoint format, for a bare config (no tensors) and for unknown architectures.
     """
     began = time.perf_counter()
     facts = read_config(release.config)
@@ -56,7 +53,7 @@ def take_inventory(release: Release) -> InventoryRecord:
     counted, observed = _count(listing, facts, declared)
     layers, states, kinds_source = _layers(counted, facts)
     seen = Seen(facts, counted, text_layers(counted), declared, observed)
-    findings = [*anomaly_findings(_anomalies(release)), *_findings(release, seen, layers, states)]
+    findings = [*anomaly_findings(release.checkpoint.anomalies), *_findings(seen, layers, states)]
     record_facts, sources = _facts(release, seen, listing, layers, states, kinds_source)
     return InventoryRecord.conclude(
         findings=findings,
@@ -83,6 +80,8 @@ def _layers(
     stack = main_stack(found)
     number = facts.architecture.layers or len(stack)
     kinds, source = layer_kinds(facts, number)
+    if not source and found:
+        kinds = [_kind_by_tensors(stack, index) or kind for index, kind in enumerate(kinds)]
     states = layer_states(facts, kinds)
     by_config = feed_forwards(facts, number)
     if not found:
@@ -96,6 +95,20 @@ def _layers(
         kept.append(state)
         layers.append(_layer(layer, kinds[layer.index] if known else "", feed, state))
     return layers, kept, source
+
+
+def _kind_by_tensors(stack: Sequence[LayerCount], index: int) -> str:
+    """What a layer's own tensors show where the config says nothing; empty for plain attention."""
+    names = {
+        segment
+        for layer in stack
+        if layer.index == index
+        for item in layer.groups
+        for segment in item.group.pattern.segments
+    }
+    if names & {"A_log", "ssm_a"}:
+        return "linear" if "linear_attn" in names else "state_space"
+    return ""
 
 
 def _has_feed_forward(layer: LayerCount) -> bool:
@@ -123,19 +136,10 @@ def _module_path(name: str) -> str:
     return f"model.layers.{index}" if stack == "blk" else name
 
 
-def _anomalies(release: Release) -> Sequence[Any]:
-    listed = release.source.anomalies if release.source else ()
-    return (*listed, *release.checkpoint.anomalies)
-
-
-def _findings(
-    release: Release, seen: Seen, layers: Sequence[Layer], states: Sequence[LayerState]
-) -> Sequence[Finding]:
+def _findings(seen: Seen, layers: Sequence[Layer], states: Sequence[LayerState]) -> Sequence[Finding]:
     findings: list[Finding] = []
     if seen.counted:
         findings += contradictions(seen)
-    elif release.checkpoint.format == "none":
-        findings.append(make_finding("INV014", _MODEL, "the release holds a config and no weights"))
     code = seen.facts.architecture.custom_code
     if code:
         message = (
@@ -143,7 +147,9 @@ def _findings(
         )
         findings.append(make_finding("INV016", _MODEL, message, evidence=["config.json#/auto_map"]))
     findings += [
-        make_finding("INV027", Subject(kind="config", name=said), f"the config states {said}, which no model can have")
+        make_finding(
+            "INV027", Subject(kind="config", name=said), f"the config states {said}: no model has that"
+        )
         for said in seen.facts.absurd
     ]
     unknown = _unknown_patterns(seen.counted)
@@ -210,7 +216,7 @@ def _facts(
         quantization=seen.declared.normal or seen.observed,
         tied_embeddings=tied,
         architecture=architecture,
-        config=_strict(release.config),
+        config=dict(release.config),
         shards=_shards(release, listing),
         patterns=pattern_table(counted),
         header_bytes_total=checkpoint.header_bytes,
@@ -241,15 +247,6 @@ def _shards(release: Release, listing: Listing) -> Sequence[Shard]:
     return shards
 
 
-def _strict(value: Any) -> Any:
-    """The config as strict JSON can carry it."""
-    if isinstance(value, Mapping):
-        return {str(key): _strict(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(part) for part in value]
-    return json_number(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _sources(seen: Seen, states: Sequence[LayerState], kinds_source: str) -> Mapping[str, str]:
     pointer = seen.facts.pointer
     formula = next((state.formula for state in states if state.formula), "nothing stated")
@@ -271,6 +268,9 @@ def _sources(seen: Seen, states: Sequence[LayerState], kinds_source: str) -> Map
         "/quantization": f"config.json#{declared}" if declared else "computed:headers",
         "/tied_embeddings/config": f"config.json#{pointer}/tie_word_embeddings",
         "/tied_embeddings/tensors": "computed:headers",
+        "/config": "config.json#",
+        "/format": "computed:the source's listing",
+        "/unknown_tensors": "computed:headers",
         "/shards": "computed:headers and the source's listing",
         "/patterns": "computed:headers",
         "/header_bytes_total": "computed:headers",

@@ -66,7 +66,9 @@ def measure_growth(tier: ModelTier, target: Target, progress: Progress) -> Growt
     result = GrowthResult()
     expected_weights = expected_weight_bytes(tier.facts, tier.cut.bytes, tier.dtype) or tier.cut.bytes
     if tier.memory_limit and expected_weights + SCALE_MEMORY_SLACK > tier.memory_limit:
-        result.could_not_run = f"its weights need {expected_weights:,} bytes, the limit is {tier.memory_limit:,}"
+        result.could_not_run = (
+            f"its weights need {expected_weights:,} bytes, {tier.memory_limit:,} are allowed"
+        )
         return result
     try:
         weights = _load(tier, target, result)
@@ -94,7 +96,7 @@ def measure_growth(tier: ModelTier, target: Target, progress: Progress) -> Growt
 
 
 def growth_points(tier: ModelTier, device: str) -> Sequence[tuple[int, int]]:
-    """Batch and prompt length of each point, smallest first, the largest within the work that the device is given."""
+    """Batch and prompt length of each point, smallest first, the largest within the allowed work."""
     most = SCALE_GROWTH_FLOPS["cpu" if device == "cpu" else "other"]
     positions = tier.facts.architecture.max_positions or max(SCALE_GROWTH_LENGTHS) + NEW_TOKENS
     fitting = [length for length in SCALE_GROWTH_LENGTHS if length + NEW_TOKENS <= positions]

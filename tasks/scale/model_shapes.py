@@ -19,7 +19,7 @@ DECODE_BATCH = 8
 SAMPLES = 5
 
 _PLAIN = ("bf16", "fp16", "fp32", "fp64")
-# Where a bare or unknown config says nothing: sizes of a small model, so that the device is tested all the same.
+# Where the config says nothing: sizes of a small model, so that the device is tested all the same.
 _HIDDEN, _INTERMEDIATE, _HEADS, _WIDTH, _VOCABULARY = 1024, 4096, 16, 64, 32_000
 
 
@@ -28,7 +28,8 @@ class Case:
     """One computation with a known answer.
 
     Attributes:
-        operation: `gemm` [rows, inner, columns], `attention` [batch, heads, length, width] or `topk` [rows, columns, k].
+        operation: `gemm` [rows, inner, columns], `attention` [batch, heads, length, width] or `topk`
+            [rows, columns, k].
         shape: what is computed.
         wanted: the model's own shape, before any cap.
         dtype: short name.
@@ -77,7 +78,7 @@ class Exchange:
 
 
 def compute_dtype(facts: InventoryFacts, asked: str | None) -> str:
-    """The dtype in which the target multiplies: as asked, else the release's own where that is a plain one."""
+    """The dtype in which the target multiplies: as asked, else the release's own if that is a plain one."""
     if asked in _PLAIN:
         return str(asked)
     return facts.architecture.dtype if facts.architecture.dtype in _PLAIN else "bf16"
@@ -103,7 +104,7 @@ def compute_cases(facts: InventoryFacts, device: str, dtype: str) -> Sequence[Ca
 
 
 def exchange_sizes(facts: InventoryFacts, device: str, dtype: str, offered: Sequence[str]) -> Exchange:
-    """Sizes of the collectives: activations of one token and of a prefill, with experts the prefill's dispatch.
+    """Sizes of the collectives: activations of one token and of a prefill (with experts its dispatch).
 
     Args:
         facts: the inventory.

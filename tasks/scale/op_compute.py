@@ -15,8 +15,8 @@ from .model_shapes import Case
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Relative L2 error against fp64 that a right attention kernel stays far below: measured on CPUs 3e-3 in bf16, 4e-4 in
-# fp16, 3e-7 in fp32; a wrong mask or scale is off by more than 1e-1.
+# Relative L2 error against fp64 that a right attention kernel stays far below: measured on CPUs 3e-3 in bf16,
+# 4e-4 in fp16, 3e-7 in fp32; a wrong mask or scale is off by more than 1e-1.
 _ATTENTION_TOLERANCE = {"fp64": 1e-12, "fp32": 1e-5, "fp16": 4e-3, "bf16": 3e-2}
 _REPEATS = 2
 

@@ -76,7 +76,7 @@ class Growth(Value):
         tokens_per_second: generated tokens over decode time, all sequences.
         memory_bytes: measured growth above the loaded model.
         expected_memory_bytes: from config and header bytes, computed before the run.
-        expected_first_token_seconds: its multiplications at the speed of the known-answer product; 0 if unknown.
+        expected_first_token_seconds: its multiplications at the known-answer product's speed; 0: unknown.
         layers: layers of the cut-down release that ran.
     """
 

@@ -22,7 +22,7 @@ _SECONDS = 60.0
 def check_device(
     facts: InventoryFacts, dtype: str, target: Target, description: TargetDescription, progress: Progress
 ) -> TierResult:
-    """Tier 1: known answers at the model's own shapes, twice; by a rank of its own, else operator by operator."""
+    """Tier 1: known answers at the model's own shapes, twice; by a rank of its own or by single operators."""
     result = TierResult()
     cases = compute_cases(facts, target.spec.device, dtype)
     progress("scale device", 0, len(cases))

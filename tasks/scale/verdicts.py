@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -11,7 +11,7 @@ from ..finding import Finding, Subject, make_finding
 from .record import Bandwidth, Check
 
 # Bus bandwidth over algorithm bandwidth for n ranks, nccl-tests PERFORMANCE.md.
-_FACTORS = {
+_FACTORS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
@@ -53,7 +53,7 @@ class TierResult:
 
 
 def judge_ranks(answers: Sequence[Mapping[str, Any]], result: TierResult) -> bool:
-    """Whether every rank finished; those that did not become findings, the guilty before those that only waited."""
+    """Whether every rank finished; findings name those that failed, not those that only waited for them."""
     lost = [answer for answer in answers if answer["outcome"] in ("died", "hung", "error")]
     for answer in lost or [answer for answer in answers if answer["outcome"] != "finished"]:
         rank = int(answer["rank"])
@@ -99,7 +99,8 @@ def judge_collectives(
         for rank, check in wrong:
             code = "SCL003" if check["seconds"] else "SCL005"
             subject = Subject(kind="tier", name=name, rank=rank)
-            result.findings.append(make_finding(code, subject, f"{name}, rank {rank}: {check['detail']}"))
+            sentence = f"{name}, rank {rank}: {check['detail']}"
+            result.findings.append(make_finding(code, subject, sentence))
         if not wrong and same[0]["operation"] in _FACTORS:
             result.bandwidths.append(_bandwidth(name, same, world))
 
@@ -108,7 +109,7 @@ def _bandwidth(name: str, same: Sequence[Mapping[str, Any]], world: int) -> Band
     operation = same[0]["operation"]
     slowest = [max(samples) for samples in zip(*(check["seconds"] for check in same), strict=True)]
     seconds = median(slowest)
-    # What nccl-tests calls the size: for a gather all that arrives, for the ring both directions that are sent.
+    # What nccl-tests calls the size: for a gather all that arrives, for the ring both directions.
     size = same[0]["bytes"] * {"all_gather": world, "send_recv": 2}.get(operation, 1)
     return Bandwidth(
         name=name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,14 @@ from day0.adapters.base.release import Release
 from day0.adapters.base.values import Anomaly
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+BLOCKS = {"q4_1": 20, "q8_0": 34}  # bytes of 32 weights, llama.cpp `ggml-common.h`
 RELEASES = ("deepseek-ai--DeepSeek-R1", "moonshotai--Kimi-K2.5", "openai--gpt-oss-20b")
 
 
 def make_tensor(name: str, dtype: str, shape: Sequence[int], file: str = "model.safetensors") -> TensorInfo:
     """A tensor as a header would declare it."""
-    elements = 1
-    for dim in shape:
-        elements *= dim
-    return TensorInfo(
-        name=name, dtype=dtype, shape=tuple(shape), file=file, offset=0, bytes=num_bytes(dtype, elements)
-    )
+    size = BLOCKS[dtype] * prod(shape) // 32 if dtype in BLOCKS else num_bytes(dtype, prod(shape))
+    return TensorInfo(name=name, dtype=dtype, shape=tuple(shape), file=file, offset=0, bytes=size)
 
 
 @dataclass
