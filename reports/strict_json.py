@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 from day0.adapters.base.values import json_number
@@ -12,6 +13,9 @@ from pydantic import BaseModel
 
 def plain(value: Any) -> Any:
     """The value as JSON types only; non-finite floats become their names."""
+    kind = type(value)
+    if kind in (str, int, bool, NoneType):
+        return value
     if isinstance(value, BaseModel):
         return plain(value.model_dump(mode="json"))
     if isinstance(value, float):

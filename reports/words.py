@@ -57,6 +57,13 @@ def percent_text(share: Number | None) -> str:
     return f"{number * 100:.1f} %".replace(".0 %", " %")
 
 
+def cosine_text(value: Number | None) -> str:
+    """A cosine near one, with seven decimals."""
+    if value is None or not math.isfinite(float(value)):
+        return number_text(value)
+    return f"{float(value):.7f}"
+
+
 def seconds_text(seconds: float) -> str:
     """A duration: `1.2 ms`, `3.4 s`, `2 min 5 s`."""
     if not math.isfinite(seconds):

@@ -1,0 +1,1 @@
+"""What the report's page shows: records as sections, tables and figures, which the template lays out."""

@@ -1,0 +1,527 @@
+"""A report as a run on SmolLM2-135M might leave it: one target passes, the other has one wrong layer."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+
+from day0.adapters.base.values import Fingerprint, Size
+from day0.reports.assemble import assemble
+from day0.reports.model import Report, Stages
+from day0.tasks.catalogue import CATALOGUE
+from day0.tasks.coverage.record import CoverageFacts, CoverageObservations, CoverageRecord, CoveredOp, Gap
+from day0.tasks.finding import Finding, Subject, Waiver, make_finding
+from day0.tasks.inventory.record import (
+    ActiveParams,
+    Architecture,
+    Identity,
+    InventoryFacts,
+    InventoryRecord,
+    Layer,
+    Quantization,
+    RoleSize,
+    Shard,
+    TiedEmbeddings,
+    Totals,
+)
+from day0.tasks.minimal.record import (
+    CutRelease,
+    LoadFact,
+    MinimalFacts,
+    MinimalObservations,
+    MinimalRecord,
+    NodeRunFact,
+)
+from day0.tasks.numerics.record import (
+    Block,
+    FirstFault,
+    Logits,
+    Metrics,
+    NumericsFacts,
+    NumericsObservations,
+    NumericsRecord,
+    Says,
+)
+from day0.tasks.plan.record import Config, PlanFacts, PlanRecord, RuleCheck
+from day0.tasks.scale.record import (
+    Bandwidth,
+    Check,
+    Growth,
+    ScaleFacts,
+    ScaleObservations,
+    ScaleRecord,
+    Tier,
+)
+
+MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
+REVISION = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
+BAD_LAYER = 17
+EAGER, ORT = "eager@cpu/bf16", "onnxruntime@cpu/fp32"
+HIDDEN, INTERMEDIATE, KV, VOCABULARY = 576, 1536, 192, 49152
+LAYER_PARAMS = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV + 3 * HIDDEN * INTERMEDIATE + 2 * HIDDEN
+
+
+def any_code(prefix: str, severity: str, *, undecided: str | None = None) -> str:
+    """A code of that stage and weight, whatever it means."""
+    return next(
+        code
+        for code, entry in CATALOGUE.items()
+        if code.startswith(prefix) and entry.severity == severity and entry.undecided == undecided
+    )
+
+
+def fingerprint(stack: str) -> Fingerprint:
+    return Fingerprint(
+        family=f"{stack} x86_64 avx512",
+        exact={"torch": "2.13.0", "onnxruntime": "1.32.0", "cpu": "Xeon", "driver": "none"},
+    )
+
+
+def sample_inventory(layers: int = 30, model: str = MODEL) -> InventoryRecord:
+    per_layer = LAYER_PARAMS
+    embedding, norm = VOCABULARY * HIDDEN, HIDDEN
+    params = embedding + norm + layers * per_layer
+    roles = {
+        "embedding": embedding,
+        "attention": layers * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV),
+        "dense_mlp": layers * 3 * HIDDEN * INTERMEDIATE,
+        "norm": layers * 2 * HIDDEN + norm,
+    }
+    facts = InventoryFacts(
+        identity=Identity(
+            model=model,
+            revision=REVISION,
+            config_digest="c0ffee00" * 4,
+            structure_digest="5ca1ab1e" * 4,
+            weights_digest="feedbeef" * 4,
+        ),
+        format="safetensors",
+        totals=Totals(
+            tensors=9 * layers + 2,
+            shards=5,
+            data_bytes=2 * params,
+            logical_params=params,
+            aux_elements=0,
+            mtp_params=0,
+            vision_params=0,
+            routed_expert_params=0,
+            main_params=params,
+        ),
+        active_params=ActiveParams(
+            with_embedding_and_head=params,
+            without_embedding=params - embedding,
+            without_embedding_and_head=params - embedding,
+        ),
+        kv_bytes_per_token=layers * 768,
+        kv_bytes_per_token_growing=layers * 768,
+        state_bytes_per_sequence=0,
+        layers=[
+            Layer(
+                name=f"model.layers.{index}",
+                index=index,
+                kind="full",
+                feed_forward="dense",
+                params=per_layer,
+                bytes=2 * per_layer,
+                kv_bytes_per_token=768,
+            )
+            for index in range(layers)
+        ],
+        roles={
+            role: RoleSize(
+                params=count, bytes=2 * count, dtypes={"bf16": Size(elements=count, bytes=2 * count)}
+            )
+            for role, count in roles.items()
+        },
+        quantization=Quantization(),
+        tied_embeddings=TiedEmbeddings(config=True, tensors=True),
+        architecture=Architecture(
+            architecture="LlamaForCausalLM",
+            model_type="llama",
+            dtype="bf16",
+            hidden_size=HIDDEN,
+            intermediate_size=INTERMEDIATE,
+            layers=layers,
+            heads=9,
+            kv_heads=3,
+            head_dim=64,
+            vocab_size=VOCABULARY,
+            max_positions=8192,
+            position="rope",
+            activation="silu",
+            norm_eps=1e-5,
+        ),
+        config={"model_type": "llama", "hidden_size": HIDDEN, "num_hidden_layers": layers},
+        shards=[
+            Shard(path=f"model-0000{n}-of-00005.safetensors", size=53_820_000, tensors=54, dtypes=["bf16"])
+            for n in range(1, 6)
+        ],
+        header_bytes_total=31_744,
+    )
+    return InventoryRecord.conclude(
+        findings=[
+            make_finding(
+                any_code("INV", "info"),
+                Subject(kind="file", name="model.safetensors.index.json"),
+                "The index states 269,060,552 bytes in all, the headers add up to 269,030,016.",
+                evidence=["model.safetensors.index.json#/metadata/total_size"],
+            )
+        ],
+        facts=facts,
+        key="1b7c" * 8,
+        sources={
+            "": "headers of model-00001-of-00005.safetensors to model-00005-of-00005.safetensors",
+            "/config": "config.json",
+            "/architecture": "config.json",
+            "/kv_bytes_per_token": "computed: layers x 2 x kv_heads x head_dim x 2 bytes, from config.json",
+            "/active_params": "computed: parameters less unchosen experts, from headers and config.json",
+        },
+    )
+
+
+def sample_coverage(target: str, *, gaps: bool) -> CoverageRecord:
+    names = [
+        ("aten.mm.default", 0.83, 211),
+        ("aten.scaled_dot_product_attention.default", 0.09, 30),
+        ("aten.mul.Tensor", 0.03, 364),
+        ("aten.add.Tensor", 0.02, 151),
+        ("aten.silu.default", 0.01, 30),
+        ("aten.embedding.default", 0.005, 1),
+        ("aten.pow.Tensor_Scalar", 0.004, 61),
+        ("aten.mean.dim", 0.004, 61),
+        ("aten.rsqrt.default", 0.002, 61),
+        ("aten.cat.default", 0.002, 120),
+        ("aten.index.Tensor", 0.001, 2),
+        ("aten.cos.default", 0.001, 1),
+        ("aten.sin.default", 0.0005, 1),
+    ]
+    troubled = {"aten.index.Tensor": "unknown", "aten.scaled_dot_product_attention.default": "decomposed"}
+    ops = [
+        CoveredOp(
+            op=op,
+            dtypes=["bf16"] if target == EAGER else ["fp32"],
+            status=troubled.get(op, "native") if gaps else "native",
+            grade="" if gaps and troubled.get(op) == "unknown" else "measured",
+            evidence="probe 7f3a, 12 signatures",
+            impact=impact,
+            calls=calls,
+            phases=["prefill", "decode"],
+            module="model.layers.0.self_attn",
+            signatures=3,
+        )
+        for op, impact, calls in names
+    ]
+    statuses: dict[str, int] = {}
+    for op in ops:
+        statuses[op.status] = statuses.get(op.status, 0) + 1
+    findings = []
+    if gaps:
+        findings.append(
+            make_finding(
+                any_code("COV", "warning", undecided="unverified"),
+                Subject(kind="operator", name="aten.index.Tensor"),
+                "aten.index.Tensor (fp32) was not tried: the probe budget of 60 s was used up.",
+                evidence=[f"$ day0 probe {MODEL} --target {ORT}"],
+            )
+        )
+    return CoverageRecord.conclude(
+        findings=findings,
+        target=target,
+        key="2c0e" * 8,
+        facts=CoverageFacts(
+            fingerprint=fingerprint(target.split("@")[0]),
+            config_digest="c0ffee00" * 4,
+            overloads=len(ops),
+            signatures=41,
+            statuses=statuses,
+            ops=ops,
+            gaps=[
+                Gap(
+                    op=op.op,
+                    dtypes=op.dtypes,
+                    status=op.status,
+                    impact=op.impact,
+                    workaround="",
+                    evidence="not probed",
+                )
+                for op in ops
+                if op.status == "unknown"
+            ],
+            new_since_registry=["aten.index.Tensor"] if gaps else [],
+        ),
+        observations=CoverageObservations(capture_seconds=1.4, probe_seconds=21.0, probed=12),
+        sources={"": "captured on meta from config.json; statuses from the registry"},
+    )
+
+
+def sample_minimal(target: str) -> MinimalRecord:
+    names = [
+        ("model.embed_tokens", "embedding", "e1"),
+        ("model.layers.0", "layer", "a7"),
+        ("model.norm", "norm", "b2"),
+        ("lm_head", "head", "c9"),
+    ]
+    return MinimalRecord.conclude(
+        findings=[],
+        target=target,
+        key="3d1f" * 8,
+        facts=MinimalFacts(
+            fingerprint=fingerprint(target.split("@")[0]),
+            tokens=[[504, 3575, 282, 4649, 314]],
+            nodes=[
+                NodeRunFact(name=name, kind=kind * 16, role=role, phase=phase, outcome="ran")
+                for phase in ("prefill", "decode")
+                for name, role, kind in names
+            ],
+            cut=CutRelease(
+                layers=[0], tensors=11, bytes=63_706_752, config_changes=["num_hidden_layers: 30 -> 1"]
+            ),
+            load=LoadFact(outcome="loaded"),
+            generated=[[7042, 30, 198]],
+        ),
+        observations=MinimalObservations(seconds=4.1, load_seconds=0.8, peak_bytes=512_000_000),
+        sources={"": "measured in the worker"},
+    )
+
+
+def metrics(error: float, ratio: float, gain_score: float) -> Metrics:
+    return Metrics(
+        rel_l2=error,
+        cosine=1 - error**2 / 2,
+        max_abs=error * 41,
+        worst_token=error * 2.6,
+        gain=gain_score * 3e-5,
+        gain_score=gain_score,
+        ratio=ratio,
+    )
+
+
+def sample_blocks(layers: int, *, bad: int | None, scale: float, seed: int) -> list[Block]:
+    rng = random.Random(seed)
+    names = [("model.embed_tokens", "embedding")]
+    names += [(f"model.layers.{index}", "layer") for index in range(layers)]
+    names += [("model.norm", "norm"), ("lm_head", "head")]
+    blocks, carried = [], scale * 0.2
+    for place, (name, role) in enumerate(names):
+        wrong = bad is not None and name == f"model.layers.{bad}"
+        noise = scale * (0.6 + 0.5 * math.sin(place / 5) ** 2) * rng.uniform(0.85, 1.15)
+        ratio = rng.uniform(0.7, 1.4) + (2.1 if wrong else 0.0)
+        local = metrics(noise * ratio, ratio, 61.4 if wrong else rng.uniform(0.1, 4.0))
+        before, carried = carried, math.hypot(carried, noise * ratio * (9 if wrong else 1))
+        inherited = bad is not None and role == "layer" and place - 1 > bad
+        blocks.append(
+            Block(
+                name=name,
+                role=role,
+                local=local,
+                propagated=metrics(carried, carried / noise, rng.uniform(0.1, 4.0)),
+                growth=carried / before,
+                verdict="fail" if wrong else "inherited" if inherited else "pass",
+                reason="gain_score 61.4 > 12" if wrong else "",
+                signature=f"{place:032x}",
+            )
+        )
+    return blocks
+
+
+def sample_numerics(target: str, *, layers: int = 30, bad: int | None = None) -> NumericsRecord:
+    scale = 4e-3 if target.endswith("bf16") else 3e-7
+    blocks = sample_blocks(layers, bad=bad, scale=scale, seed=len(target))
+    findings: list[Finding] = []
+    if bad is not None:
+        findings = [
+            make_finding(
+                any_code("NUM", "error"),
+                Subject(kind="node", name=f"model.layers.{bad}"),
+                f"model.layers.{bad} is off by itself: gain score 61.4 where 12 is allowed, relative L2 3.2 "
+                "times the rounding noise.",
+                evidence=[
+                    "gain +1.0e-02 over 64 tokens, standard error 1.6e-04",
+                    "every later node is off only by what it received",
+                    f"$ day0 compare {MODEL}@{REVISION} --target {target} --node model.layers.{bad}",
+                ],
+                remedy="Run this node's fragments one by one; report the first wrong operator to its owner.",
+            )
+        ]
+    return NumericsRecord.conclude(
+        findings=findings,
+        target=target,
+        key="4e2a" * 8,
+        facts=NumericsFacts(
+            fingerprint=fingerprint(target.split("@")[0]),
+            reference="transformers 5.24.0 eager cpu fp32",
+            noise="reference in bf16" if target.endswith("bf16") else "reference in fp32 against fp64",
+            tokens=64,
+            blocks=blocks,
+            first_fault=FirstFault(
+                block=f"model.layers.{bad}", metric="gain_score", value=61.4, tolerance=12.0
+            )
+            if bad is not None
+            else None,
+            logits=Logits(
+                top1=0.984 if bad is None else 0.906,
+                top5=0.97,
+                kl=0.0031,
+                decisive=0 if bad is None else 3,
+                positions=64,
+            ),
+            says=Says(
+                prompt="The capital of France is",
+                reference=" Paris.",
+                target=" Paris." if bad is None else " the city of",
+                agree=bad is None,
+            ),
+            bytes_read=269_030_016,
+        ),
+        observations=NumericsObservations(seconds=11.3, peak_bytes=1_430_000_000),
+        sources={"": "measured in the worker against the reference"},
+    )
+
+
+def sample_plan() -> PlanRecord:
+    def config(chip: str, memory: int, devices: int, fits: str, rule: bool) -> Config:
+        return Config(
+            chip=chip,
+            devices=devices,
+            tensor_parallel=devices,
+            expert_parallel=1,
+            pipeline_parallel=1,
+            weight_dtype="bf16",
+            kv_dtype="bf16",
+            memory_bytes=memory,
+            weight_bytes=269_030_016 // devices,
+            kv_bytes_per_token=23_040 // devices,
+            state_bytes_per_sequence=0,
+            reserve_bytes=memory // 10,
+            max_context=8192,
+            concurrency=int(memory * 0.85 / (23_040 * 8192)),
+            fits=fits,
+            limited_by="cache: 8,192 tokens are the model's maximum",
+            rules=[RuleCheck(rule="r1", holds=rule, arithmetic=f"9 heads % {devices} = {9 % devices}")],
+            command=f"vllm serve {MODEL} --revision {REVISION} --dtype bfloat16 "
+            f"--tensor-parallel-size {devices} --max-model-len 8192 --gpu-memory-utilization 0.90"
+            if rule
+            else "",
+        )
+
+    return PlanRecord.conclude(
+        findings=[],
+        key="5f3b" * 8,
+        facts=PlanFacts(
+            recommended=[
+                config("H100-80GB", 80_000_000_000, 1, "fits", True),
+                config("H200-141GB", 141_000_000_000, 1, "fits", True),
+                config("A10-24GB", 24_000_000_000, 1, "fits", True),
+                config("MI300X-192GB", 192_000_000_000, 1, "fits", True),
+                config("910B-64GB", 64_000_000_000, 1, "tight", True),
+            ],
+            rejected=[config("H100-80GB", 80_000_000_000, 2, "no", False)],
+        ),
+        sources={"": "computed: weights and cache bytes of inventory over the profile's memory"},
+    )
+
+
+def sample_scale(target: str, *, blocked: bool) -> ScaleRecord:
+    findings = []
+    if blocked:
+        findings = [
+            make_finding(
+                any_code("SCL", "warning", undecided="blocked"),
+                Subject(kind="tier", name="4"),
+                "Batch and length growth was held back: numerics failed at model.layers.17.",
+            )
+        ]
+    tiers = [
+        Tier(
+            number=1,
+            name="device compute",
+            outcome="passed",
+            checks=[Check(name="matmul fp32 1024", outcome="passed", detail="max. error 3.1e-05")],
+        ),
+        Tier(
+            number=2,
+            name="two processes",
+            outcome="passed",
+            checks=[
+                Check(name=f"{name} fp32 world 2", outcome="passed", detail="data checked")
+                for name in ("all_reduce", "all_gather", "all_to_all")
+            ],
+        ),
+        Tier(number=3, name="all devices of the node", outcome="could_not_run", checks=[]),
+        Tier(number=4, name="batch and length", outcome="not_reached" if blocked else "passed"),
+    ]
+    growth = [
+        Growth(
+            batch=batch,
+            length=length,
+            new_tokens=16,
+            first_token_seconds=0.002 * batch * length / 16,
+            tokens_per_second=38.0 * batch / (1 + batch / 9),
+            memory_bytes=int(batch * (length + 16) * 768 * 1.12 + 40_000),
+            expected_memory_bytes=batch * (length + 16) * 768,
+            layers=1,
+        )
+        for batch, length in ((1, 16), (1, 64), (2, 64), (4, 64), (4, 256), (8, 256))
+    ]
+    return ScaleRecord.conclude(
+        findings=findings,
+        target=target,
+        key="6a4c" * 8,
+        facts=ScaleFacts(fingerprint=fingerprint(target.split("@")[0]), tiers=tiers),
+        observations=ScaleObservations(
+            seconds=9.0,
+            device_flops=41e9,
+            growth=() if blocked else growth,
+            bandwidths=[
+                Bandwidth(
+                    name="all_reduce",
+                    world_size=2,
+                    bytes=4 * 2**20,
+                    seconds=0.0021,
+                    bus_bytes_per_second=2.0e9,
+                    samples=5,
+                )
+            ],
+        ),
+        sources={"": "measured in the worker"},
+    )
+
+
+def sample_report(
+    *, layers: int = 30, bad: int | None = BAD_LAYER, waivers: tuple[Waiver, ...] = ()
+) -> Report:
+    """One target that passes, one with a wrong layer (none where `bad` is None)."""
+    failing = bad is not None
+    return assemble(
+        "20261129-172244-smollm2",
+        MODEL,
+        sample_inventory(layers),
+        {
+            EAGER: Stages(
+                coverage=sample_coverage(EAGER, gaps=False),
+                minimal=sample_minimal(EAGER),
+                numerics=sample_numerics(EAGER, layers=layers),
+                plan=sample_plan(),
+                scale=sample_scale(EAGER, blocked=False),
+            ),
+            ORT: Stages(
+                coverage=sample_coverage(ORT, gaps=failing),
+                minimal=sample_minimal(ORT),
+                numerics=sample_numerics(ORT, layers=layers, bad=bad),
+                plan=sample_plan(),
+                scale=sample_scale(ORT, blocked=failing),
+            ),
+        },
+        waivers=waivers,
+        created=datetime(2026, 11, 29, 17, 22, 44, tzinfo=UTC),
+        command=f"day0 adapt {MODEL} --target {EAGER} --target {ORT}",
+        environment={
+            "python": "3.11.7",
+            "system": "Linux 6.1",
+            "cores": 2,
+            "memory_bytes": 24_000_000_000,
+            "packages": {"day0": "0.1.0", "torch": "2.13.0", "transformers": "5.24.0"},
+        },
+        reused={"inventory": True, f"coverage {EAGER}": True},
+    )
