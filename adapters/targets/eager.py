@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from day0_worker import NodeRun, Stack, StackError, describing, loading, operators, ranks
 from day0_worker.modules import NodeModules
+from day0_worker.shelf import ModuleShelf
 
 
 class EagerStack(Stack):
@@ -21,7 +20,7 @@ class EagerStack(Stack):
 
     def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
         super().__init__(device, count, dtype, options)
-        self._modules: Dict[str, NodeModules] = {}
+        self.shelf = ModuleShelf(device, options)
         self._kept: Tuple[str, str] = ("", "")
         self._model: Optional[torch.nn.Module] = None
 
@@ -64,8 +63,8 @@ class EagerStack(Stack):
     def prepare(self, fragment: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: str,
                 weights: str) -> str:  # fmt: skip
         """See `Stack`; eager builds the module only."""
-        key = self.modules_of(fragment)
-        self._modules[key].parameters(fragment["node"])
+        key = self.shelf.key(fragment)
+        self.shelf.get(key).parameters(fragment["node"])
         return key
 
     def run(self, job: NodeRun) -> Any:
@@ -77,8 +76,7 @@ class EagerStack(Stack):
 
     def forget(self, state: str) -> None:
         """See `Stack`."""
-        for modules in self._modules.values():
-            modules.forget(state)
+        self.shelf.forget(state)
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `Stack`."""
@@ -107,34 +105,19 @@ class EagerStack(Stack):
         """See `Stack`."""
         return ranks.launch(world_size, job, self)
 
-    def modules_of(self, fragment: Mapping[str, Any]) -> str:
-        """The key of the fragment's model in this worker, built on first use; caches are shared within it."""
-        options = {**self.options, **fragment["options"]}
-        what = [fragment["architecture"], fragment["config"], fragment["dtype"], options]
-        key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
-        if key not in self._modules:
-            self._modules[key] = NodeModules(
-                fragment["config"], fragment["architecture"], fragment["dtype"], options, self.device
-            )
-        return key
-
     def loaded(self, job: NodeRun) -> NodeModules:
         """The node's modules with its weights in place.
 
         Raises:
             StackError: the handle is unknown, or no weights came and those of the last run are gone.
         """
-        modules = self._modules.get(job.handle)
-        if modules is None:
-            raise StackError(f"nothing was prepared under {job.handle!r} in this worker")
+        modules = self.shelf.get(job.handle)
         if job.weights is not None:
             self._drop_kept()
             modules.load(job.node, job.weights)
             self._kept = (job.handle, job.node)
-        elif self._kept != (job.handle, job.node):
-            raise StackError(
-                f"the weights of {job.node} are no longer here; another node ran since: send them again"
-            )
+        elif self._kept != (job.handle, job.node) and modules.parameters(job.node):
+            raise StackError(f"the weights of {job.node} are no longer here; another node ran since")
         return modules
 
     def loaded_model(self) -> torch.nn.Module:
@@ -154,7 +137,7 @@ class EagerStack(Stack):
     def _drop_kept(self) -> None:
         handle, node = self._kept
         if handle:
-            self._modules[handle].free(node)
+            self.shelf.get(handle).free(node)
         self._kept = ("", "")
 
 

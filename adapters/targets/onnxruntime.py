@@ -1,0 +1,140 @@
+"""ONNX Runtime: nodes and single operators through `torch.onnx.export`, weights as inputs of the graph."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+
+import onnxruntime
+import torch
+from day0_worker import NodeRun, Stack, StackError, describing, operators
+from day0_worker.lifted import Compiled, LiftedNodes
+from day0_worker.one_operator import OneOperator
+from day0_worker.shelf import ModuleShelf
+
+_PACKAGES = ("onnx", "onnxscript", "transformers")
+_LOW_PRECISION = ("torch.bfloat16", "torch.float16", "torch.float8_e4m3fn", "torch.float8_e5m2")
+
+
+class OnnxRuntimeStack(Stack):
+    """Executes exported graphs. It has no loader of checkpoints, so it claims neither `model` nor `generate`."""
+
+    name = "onnxruntime"
+
+    def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
+        super().__init__(device, count, dtype, options)
+        self.provider = _provider(device, self.options)
+        self._nodes = LiftedNodes(self, ModuleShelf("cpu", options), self._compile)
+
+    def describe(self) -> Dict[str, Any]:
+        """See `Stack`."""
+        capabilities = []
+        lacking = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+        if lacking:
+            self.remark("no_exporter", self.name, f"{' and '.join(lacking)} not installed: nothing can be exported")
+        else:
+            capabilities.append("op")
+            if importlib.util.find_spec("transformers"):
+                capabilities.append("fragment")
+            else:
+                self.remark("no_transformers", self.name, "transformers is not installed: nodes cannot be built")
+        dtypes = ["fp32", "fp64"] if self.device == "cpu" else ["fp32", "fp16"]
+        fingerprint = describing.fingerprint(
+            "onnxruntime", onnxruntime.__version__, "cpu", ("onnxruntime", *_PACKAGES)
+        )
+        fingerprint["exact"]["provider"] = self.provider
+        if self.device != "cpu":
+            fingerprint["family"] += f" {self.provider}"
+        return {
+            "api": self.api,
+            "capabilities": capabilities,
+            "dtypes": {"weights": dtypes, "activations": dtypes, "collectives": []},
+            "devices": describing.devices("cpu") if self.device == "cpu" else [{"name": self.provider}],
+            "fingerprint": fingerprint,
+            "anomalies": self.end_call()["anomalies"],
+        }
+
+    def prepare(self, fragment: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: str,
+                weights: str) -> str:  # fmt: skip
+        """See `Stack`; exports the kind, 4 to 5 s."""
+        return self._nodes.prepare(fragment, args, kwargs, mode, weights)
+
+    def run(self, job: NodeRun) -> Any:
+        """See `Stack`."""
+        return self._nodes.run(job)
+
+    def forget(self, state: str) -> None:
+        """See `Stack`."""
+        self._nodes.forget(state)
+
+    def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """See `Stack`; exports the one operator, about 1 s."""
+        one = OneOperator(operators.resolve(op), args, kwargs)
+        compiled = self._compile(one, one.inputs, [f"input_{index}" for index in range(len(one.inputs))])
+        with self.timed():
+            outputs = compiled(one.inputs)
+        return one.result(outputs)
+
+    def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
+        program = torch.onnx.export(module, tuple(inputs), dynamo=True, input_names=names, verbose=False)
+        if program is None:
+            raise StackError("torch.onnx.export gave no program")
+        session = _session(program.model_proto.SerializeToString(), self.provider, inputs)
+        known = {entry.name for entry in session.get_inputs()}
+        kinds = [entry.type for entry in session.get_outputs()]
+        outputs = [entry.name for entry in session.get_outputs()]
+
+        def run(given: List[torch.Tensor]) -> List[torch.Tensor]:
+            # Inputs that the graph does not use are optimised out of it.
+            feeds = {name: _value(tensor) for name, tensor in zip(names, given) if name in known}
+            values = session.run_with_ort_values(outputs, feeds)
+            return [_tensor(value, kind) for value, kind in zip(values, kinds)]
+
+        return run
+
+
+def _session(model: bytes, provider: str, inputs: Sequence[torch.Tensor]) -> Any:
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(model, settings, providers=[provider])
+    except Exception as error:  # ONNX Runtime's exceptions have no common base below Exception
+        low = sorted({str(tensor.dtype) for tensor in inputs} & set(_LOW_PRECISION))
+        text = f"{type(error).__name__}: {error}"
+        if low and ("NOT_IMPLEMENTED" in text or "Type Error" in text or "type" in text.lower()):
+            raise StackError(f"{provider} has no kernel for {' and '.join(low)}: {text}", "dtype") from error
+        raise
+
+
+def _provider(device: str, options: Mapping[str, str]) -> str:
+    """The execution provider of a device: `CPU`, `CUDA`, ..., or the one that `?provider=` names.
+
+    Raises:
+        StackError: `unsupported`, this ONNX Runtime was built without it.
+    """
+    wanted = options.get("provider", device)
+    there = onnxruntime.get_available_providers()
+    for provider in there:
+        if provider.lower() == f"{wanted.lower()}executionprovider":
+            return str(provider)
+    raise StackError(
+        f"ONNX Runtime {onnxruntime.__version__} has no execution provider for {wanted!r}; it has {', '.join(there)}",
+        "unsupported",
+    )
+
+
+def _value(tensor: torch.Tensor) -> Any:
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype is torch.bfloat16:
+        # numpy has no bf16; 16 is ONNX's number for it.
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(tensor.view(torch.int16).numpy(), 16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.numpy())
+
+
+def _tensor(value: Any, kind: str) -> torch.Tensor:
+    if kind == "tensor(bfloat16)":
+        raise StackError("ONNX Runtime's Python interface cannot hand out bf16 tensors", "dtype")
+    return torch.from_numpy(value.numpy())
+
+
+__all__ = ["OnnxRuntimeStack"]

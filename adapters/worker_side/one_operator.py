@@ -1,0 +1,68 @@
+"""A single operator as a module of tensors only, for stacks that export or compile."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import torch
+
+
+class OneOperator(torch.nn.Module):
+    """Calls one operator; its tensor arguments are the inputs, everything else is part of the module.
+
+    Args:
+        operator: an overload.
+        args: positional arguments.
+        kwargs: keyword arguments.
+
+    Attributes:
+        inputs: the distinct tensors among the arguments.
+    """
+
+    def __init__(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._operator = operator
+        self.inputs: List[torch.Tensor] = []
+        places: Dict[int, int] = {}
+        self._arguments = _lift([list(args), dict(kwargs)], self.inputs, places)
+        self._single = True
+
+    def forward(self, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+        """See the class."""
+        # A clone, so that an operator in place does not change an input of the graph.
+        args, kwargs = _lower(self._arguments, [tensor.clone() for tensor in tensors])
+        value = self._operator(*args, **kwargs)
+        self._single = isinstance(value, torch.Tensor)
+        return (value,) if isinstance(value, torch.Tensor) else tuple(value)
+
+    def result(self, outputs: Sequence[torch.Tensor]) -> Any:
+        """What the operator would have returned."""
+        return outputs[0] if self._single else tuple(outputs)
+
+
+class _Place:
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def _lift(value: Any, found: List[torch.Tensor], places: Dict[int, int]) -> Any:
+    if isinstance(value, torch.Tensor):
+        if id(value) not in places:
+            places[id(value)] = len(found)
+            found.append(value)
+        return _Place(places[id(value)])
+    if isinstance(value, dict):
+        return {key: _lift(item, found, places) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_lift(item, found, places) for item in value)
+    return value
+
+
+def _lower(value: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    if isinstance(value, _Place):
+        return tensors[value.index]
+    if isinstance(value, dict):
+        return {key: _lower(item, tensors) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_lower(item, tensors) for item in value)
+    return value
