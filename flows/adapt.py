@@ -34,12 +34,12 @@ from prefect.futures import PrefectFuture
 from .artifacts import leave_report, leave_stage
 from .interrupts import still_ends_on_signals
 from .runs import logged, start_job, write_run
+from .settings import Settings, load_settings, run_options
 from .stage_runs import TargetJob, describe_target, run_stage, take_inventory
 from .task_runner import chosen_runner
 
 Result = TypeVar("Result")
 
-_OPTIONS = RunOptions()
 _TRANSIENT = ("E106", "E133")  # the hub cannot be reached, or does not answer properly
 _AGAIN_AFTER = [10.0, 60.0]  # seconds; the source itself has retried briefly before
 
@@ -59,10 +59,10 @@ def adapt(
     model: str,
     targets: Sequence[str],
     revision: str | None = None,
-    store: str = ".day0",
-    options: RunOptions = _OPTIONS,
+    store: str | None = None,
+    options: RunOptions | None = None,
     command: str = "",
-    report_url: str = "",
+    report_url: str | None = None,
 ) -> str:
     """Adapts one model to one or more targets; returns the id of the run, whose report is in the store.
 
@@ -70,26 +70,26 @@ def adapt(
         model: hub id, folder, or path of a config; `NAME@REV` pins.
         targets: `STACK@DEVICE[:N][/DTYPE][?key=value&...]` each.
         revision: commit, tag or branch, instead of `@REV`.
-        store: folder or fsspec URL; remote workers need one that all of them see.
-        options: what changes the results.
+        store: folder or fsspec URL, for remote workers one that all of them see; None: as the settings say.
+        options: what changes the results; None: as the settings say.
         command: shown in the report as the way to run this again.
-        report_url: of a site that serves the run store, for the link artifact.
+        report_url: of a site that serves the run store, for the link artifact; None: as the settings say.
     """
+    settings = load_settings({"store": store, "report_url": report_url})
     with still_ends_on_signals():
-        return walk(model, targets, revision, store, options, command, report_url)
+        return walk(model, targets, revision, options or run_options(settings), settings, command)
 
 
 def walk(
     model: str,
     targets: Sequence[str],
     revision: str | None,
-    store: str,
     options: RunOptions,
+    settings: Settings,
     command: str,
-    report_url: str,
 ) -> str:
     """The stages in order; runs inside a flow, `adapt` or `regress`. Arguments and result as there."""
-    job = pin(model, revision, targets, store, options)
+    job = pin(model, revision, targets, settings.store, options)
     with logged(job):
         # The release is counted, and each target says what it is. Neither needs the other.
         asked = {target: describe.submit(job, target) for target in dict.fromkeys(targets)}
@@ -113,7 +113,7 @@ def walk(
             planned.result(),
             {target: [future.result() for future in futures] for target, futures in results.items()},
             command,
-            report_url,
+            settings.report_url,
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from day0.adapters.base.run_store import RunStore
 from day0.reports.as_json import as_json
-from day0.reports.index import write_index
 from day0.reports.store import read_report, run_folder
 from day0.tasks.verdict import exit_status
 
@@ -57,7 +56,6 @@ def adapt(
             )
         store = RunStore(settings.store)
         report = read_report(store, run)
-        write_index(store)
         if flags.json:
             write_json(data, as_json(report))
         else:

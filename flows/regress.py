@@ -22,11 +22,11 @@ from .adapt import walk
 from .artifacts import plain_text
 from .baseline import read_baseline
 from .interrupts import still_ends_on_signals
+from .settings import load_settings, run_options
 from .task_runner import chosen_runner
 
 REGRESSION_STATE = "Regression"
 """Name of the end state after a regression; an automation can wait for `prefect.flow-run.Regression`."""
-_OPTIONS = RunOptions()
 _MOST_LINES = 30
 
 
@@ -68,10 +68,10 @@ def regress(
     model: str,
     targets: Sequence[str],
     revision: str | None = None,
-    store: str = ".day0",
-    options: RunOptions = _OPTIONS,
+    store: str | None = None,
+    options: RunOptions | None = None,
     command: str = "",
-    report_url: str = "",
+    report_url: str | None = None,
 ) -> Outcome:
     """Runs the stages again and holds each target against its baseline.
 
@@ -87,10 +87,11 @@ def regress(
         command: as for `adapt`.
         report_url: as for `adapt`.
     """
-    fresh = options.model_copy(update={"fresh": True})
+    settings = load_settings({"store": store, "report_url": report_url})
+    fresh = (options or run_options(settings)).model_copy(update={"fresh": True})
     with still_ends_on_signals():
-        run = walk(model, targets, revision, store, fresh, command, report_url)
-        outcome = judge(store, run)
+        run = walk(model, targets, revision, fresh, settings, command)
+        outcome = judge(settings.store, run)
     name = REGRESSION_STATE if outcome.verdict is Verdict.FAIL else "Completed"
     state: State[Outcome] = Completed(name=name, message=_headline(outcome), data=outcome)
     return state  # type: ignore[return-value]  # Prefect hands the caller the data of a returned state

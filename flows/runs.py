@@ -16,6 +16,7 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
 from day0.reports.assemble import assemble
 from day0.reports.environment import describe_environment
+from day0.reports.index import write_index
 from day0.reports.model import Report, Stages
 from day0.reports.store import Published, run_folder, write_report
 from day0.tasks.inventory.record import InventoryRecord
@@ -117,7 +118,7 @@ def write_run(
     on_targets: Mapping[str, Sequence[RecordRef]],
     command: str,
 ) -> tuple[Report, Published]:
-    """Puts the records of a run together and writes `runs/RUN/report.json` and `report.html`.
+    """Puts the records of a run together and writes `runs/RUN/report.json`, `report.html` and the index.
 
     Args:
         job: of the run.
@@ -141,7 +142,9 @@ def write_run(
         environment=describe_environment(),
         reused={f"{ref.stage} {ref.target}".strip(): ref.reused for ref in every},
     )
-    return report, write_report(job.run_store, report)
+    published = write_report(job.run_store, report)
+    write_index(job.run_store)
+    return report, published
 
 
 def _read(job: StageJob, reference: RecordRef) -> StageRecord:

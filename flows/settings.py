@@ -35,6 +35,7 @@ class Settings(BaseSettings):
         prompt: continued by reference and target.
         runner: what carries Prefect's tasks: `threads`, or `dask` with the extra of that name.
         dask_address: scheduler of a Dask cluster that is there already; empty: two processes of this machine.
+        report_url: of a site that serves the run store; Prefect's link to the report then leads there.
         offline: whether only what the hub's cache already has may be used.
     """
 
@@ -49,6 +50,7 @@ class Settings(BaseSettings):
     runner: Literal["threads", "dask"] = "threads"
     dask_address: str = ""
     offline: bool = False
+    report_url: str = ""
 
     @field_validator("worker_command", mode="before")
     @classmethod

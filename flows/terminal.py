@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
 
 from pydantic import BaseModel
@@ -16,13 +16,16 @@ from pydantic import BaseModel
 def stdout_for_data() -> Iterator[TextIO]:
     """Yields the real standard output; whatever libraries or children print meanwhile goes to standard error.
 
-    The descriptor itself is moved, because native code and child processes do not know `sys.stdout`.
+    The descriptor is moved too, because native code and child processes do not know `sys.stdout`.
     """
     sys.stdout.flush()
     real = os.dup(1)
     os.dup2(2, 1)
     try:
-        with os.fdopen(os.dup(real), "w", encoding="utf-8", newline="\n") as data:
+        with (
+            os.fdopen(os.dup(real), "w", encoding="utf-8", newline="\n") as data,
+            redirect_stdout(sys.stderr),
+        ):
             yield data
     finally:
         sys.stdout.flush()
