@@ -33,14 +33,19 @@ def open_release(model: str, revision: str | None = None) -> Release:
             )
         return Release(model, None, parse_config(bare.read_bytes(), model), no_checkpoint())
     source = open_source(model, revision)
-    config = _config(source)
+    config = read_config(source)
     try:
         return Release(split_revision(model, revision)[0], source, config, open_checkpoint(source))
     except SourceError as error:
         raise InputError(error.message, code=error.code, remedy=error.remedy) from error
 
 
-def _config(source: Source) -> dict[str, object]:
+def read_config(source: Source) -> dict[str, object]:
+    """config.json of a source, parsed.
+
+    Raises:
+        InputError: E102, there is none; E103, it is not usable as one; what reading it met.
+    """
     size = next((file.size for file in source.files() if file.path == CONFIG), None)
     if size is None:
         raise InputError(
