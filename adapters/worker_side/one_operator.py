@@ -25,14 +25,15 @@ class OneOperator(torch.nn.Module):
         self.inputs: List[torch.Tensor] = []
         places: Dict[int, int] = {}
         self._arguments = _lift([list(args), dict(kwargs)], self.inputs, places)
-        self._single = True
+        # From the schema and not from a run: an exporter undoes what a forward writes to the module.
+        returns = operator._schema.returns
+        self._single = len(returns) == 1 and str(returns[0].type) == "Tensor"
 
     def forward(self, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         """See the class."""
         # A clone, so that an operator in place does not change an input of the graph.
         args, kwargs = _lower(self._arguments, [tensor.clone() for tensor in tensors])
         value = self._operator(*args, **kwargs)
-        self._single = isinstance(value, torch.Tensor)
         return (value,) if isinstance(value, torch.Tensor) else tuple(value)
 
     def result(self, outputs: Sequence[torch.Tensor]) -> Any:

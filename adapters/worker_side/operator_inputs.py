@@ -20,7 +20,9 @@ _POSITIVE = frozenset("log log2 log10 log1p sqrt rsqrt lgamma digamma pow float_
 _NONZERO = frozenset("div reciprocal remainder fmod floor_divide true_divide divide".split())
 _WITHIN_ONE = frozenset("acos asin atanh erfinv arccos arcsin arctanh".split())
 _NARROW = frozenset("pow exp2 cosh sinh prod cumprod float_power expm1".split())
-_ORDERING = frozenset("sort argsort topk argmax argmin max min kthvalue median aminmax mode cummax cummin".split())
+_ORDERING = frozenset(
+    "sort argsort topk argmax argmin max min kthvalue median aminmax mode cummax cummin".split()
+)
 _SCATTERING = frozenset("scatter scatter_ index_copy index_copy_ index_fill index_fill_".split())
 _PROBABILITIES = frozenset(("multinomial", "bernoulli", "bernoulli_"))
 

@@ -45,9 +45,7 @@ def call_dtype(name: str) -> torch.dtype:
     return _COMPLEX[name] if name in _COMPLEX else torch_dtype(name)
 
 
-def decode_call(
-    call: Mapping[str, Any], tensors: Sequence[torch.Tensor]
-) -> Tuple[List[Any], Dict[str, Any]]:
+def decode_call(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Tuple[List[Any], Dict[str, Any]]:
     """Arguments of an encoded call with the given tensors in the places of their `alias` numbers.
 
     A tensor comes back in the strides it was captured with; `{"device": "target"}` becomes the CPU, which a stack

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from day0_worker.operator_inputs import SPREADS, make_inputs
+from day0_worker.operators import resolve
 from day0_worker.trees import decode
 
 from day0.adapters.base.errors import (
@@ -28,6 +30,7 @@ from .reference import NoReference, Reference, compute_reference, flat_outputs
 from .shrink import shrink
 
 SEED = 20
+_RANGED = frozenset("_softmax _log_softmax _safe_softmax logsumexp scaled_dot_product_attention".split())
 _LOG_LINES = 3
 
 _REMOTE = {
@@ -71,8 +74,11 @@ def replay(target: Target, call: OperatorCall, fingerprint: str, seed: int = SEE
 
 
 def _spreads(call: OperatorCall) -> Sequence[str]:
+    """Both ranges where a function of single values is at work; moving and adding values knows no range."""
     floating = any(dtype.startswith(("fp", "bf", "complex")) for dtype in call.dtypes)
-    return SPREADS if floating else SPREADS[:1]
+    function = resolve(call.op)
+    ranged = torch.Tag.pointwise in function.tags or call.op.split(".")[1] in _RANGED
+    return SPREADS if floating and ranged else SPREADS[:1]
 
 
 def _row(call: OperatorCall, fingerprint: str, seed: int, **facts: Any) -> RegistryRow:
