@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnknownCommandError
 from day0.adapters.base.errors import Day0Error
 
 from .interrupts import INTERRUPTED, ends_on_signals
@@ -49,7 +51,7 @@ def build_app() -> App:
         name="day0",
         help="Does this open-weight model work on your stack? Evidence within hours of the release.",
         help_epilogue=_EPILOGUE,
-        version=_version,
+        version=lambda: metadata.version("day0"),
     )
     for name, place, about in _VERBS:
         app.command(f"day0.flows.{place}", name=name, help=about)
@@ -58,6 +60,9 @@ def build_app() -> App:
     baseline.command("day0.flows.commands_accept:show", name="show", help="Show what is accepted.")
     app.command(baseline)
     return app
+
+
+app = build_app()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,8 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with ends_on_signals():
-            status = build_app()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+            status = app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
             return status if isinstance(status, int) else 0
+    except UnknownCommandError:
+        say(f"day0: there is no verb {' '.join(tokens[:2])!r}.{_near(tokens[0])} Try: day0 --help")
+        return UNUSABLE
     except CycloptsError as error:
         say(f"day0: {' '.join(str(error).split())} Try: day0 {_verb(tokens)}--help")
         return UNUSABLE
@@ -84,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return INTERRUPTED
     except Exception as error:  # the last boundary: a person reads one sentence, the traceback goes to a file
-        say(f"day0: unforeseen {type(error).__name__} in day0 {shlex.join(tokens)} [E900]. ")
-        say(f"Please report it with {_keep_traceback()}")
+        what = f"day0: unforeseen {type(error).__name__} in `day0 {shlex.join(tokens)}` [E900]."
+        say(f"{what} Please report it with {_keep_traceback()}")
         return UNUSABLE
 
 
@@ -93,10 +101,9 @@ def _verb(tokens: Sequence[str]) -> str:
     return f"{tokens[0]} " if tokens and not tokens[0].startswith("-") else ""
 
 
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("day0")
+def _near(word: str) -> str:
+    near = difflib.get_close_matches(word, [name for name, *_ in _VERBS])
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _keep_traceback() -> Path:

@@ -36,17 +36,21 @@ def new_run_id(model: str, targets: Sequence[str]) -> str:
 def pin_model(model: str, revision: str | None) -> tuple[str, str | None]:
     """The model's name without a revision, and the commit that all stages will read.
 
-    A folder or a bare config has no commit; its stages see its files' identities.
+    A folder or a bare config has no commit; its stages see its files' identities. Whether there is a config
+    that can be read is found out here, before anything heavy starts.
 
     Raises:
         InputError: the model as named cannot be used.
     """
+    from day0.adapters.checkpoints.release import read_config
     from day0.adapters.sources.resolve import open_source, split_revision
 
     name, named = split_revision(model, revision)
-    if Path(name).exists():
+    if Path(name).is_file():
         return name, None
-    return name, open_source(name, named).revision
+    source = open_source(name, named)
+    read_config(source)
+    return name, None if Path(name).is_dir() else source.revision
 
 
 def check_targets(targets: Sequence[str]) -> None:
