@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, tensor_rows
 from .source import Source
 from .values import digest
 
@@ -46,6 +46,6 @@ class Release:
     @cached_property
     def structure_digest(self) -> str:
         """Digest of config.json and of every tensor's name, dtype and shape: what counts depend on."""
-        tensors = sorted(self.checkpoint.tensors.items())
-        layout = {name: [tensor.dtype, list(tensor.shape)] for name, tensor in tensors}
+        rows = tensor_rows(self.checkpoint.tensors)
+        layout = {row.name: [row.dtype, list(row.shape)] for row in rows}
         return digest({"config": self.config_digest, "layout": layout})

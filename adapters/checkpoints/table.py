@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from day0.adapters.base.checkpoint import TensorInfo
+from day0.adapters.base.checkpoint import TensorInfo, TensorRow
 
 from .safetensors_header import Place
 
@@ -34,6 +34,11 @@ class TensorTable(Mapping[str, TensorInfo]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows
+
+    def rows(self) -> Iterator[TensorRow]:
+        """All tensors in order, without making a `TensorInfo` of each."""
+        for name, (file, (dtype, shape, _, length)) in self._rows.items():
+            yield TensorRow(name, dtype, shape, file, length)
 
     def place(self, name: str) -> tuple[str, Place]:
         """File and place of a tensor, without making a `TensorInfo`."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from day0.adapters.base.checkpoint import TensorInfo
+from day0.adapters.base.checkpoint import TensorInfo, tensor_rows
 
 LAYER_WORDS = frozenset({"layers", "layer", "h", "blocks", "block", "blk", "resblocks"})
 EXPERT_WORDS = frozenset({"experts", "expert"})
@@ -102,7 +102,7 @@ def list_tensors(tensors: Mapping[str, TensorInfo]) -> Listing:
     patterns: dict[tuple[str, ...], Pattern] = {}
     groups: dict[tuple[int, str, str, tuple[int, ...]], Group] = {}
     files: dict[str, FileCount] = {}
-    for name, info in tensors.items():
+    for name, dtype, shape, path, size in tensor_rows(tensors):
         parts = _INDEX.split(name)
         texts = tuple(parts[::2])
         pattern = patterns.get(texts)
@@ -110,19 +110,19 @@ def list_tensors(tensors: Mapping[str, TensorInfo]) -> Listing:
             pattern = patterns[texts] = _make_pattern(texts)
         indices = parts[1::2]
         layer = indices.pop(pattern.layer_slot) if pattern.layer_slot >= 0 else ""
-        key = (id(pattern), layer, info.dtype, tuple(info.shape))
+        key = (id(pattern), layer, dtype, shape)
         group = groups.get(key)
         if group is None:
-            group = groups[key] = Group(pattern, int(layer) if layer else None, info.dtype, key[3], name)
+            group = groups[key] = Group(pattern, int(layer) if layer else None, dtype, shape, name)
         group.count += 1
-        group.bytes += info.bytes
+        group.bytes += size
         if indices:
             group.others.append(tuple(indices))
-        file = files.get(info.file)
+        file = files.get(path)
         if file is None:
-            file = files[info.file] = FileCount()
+            file = files[path] = FileCount()
         file.tensors += 1
-        file.dtypes.add(info.dtype)
+        file.dtypes.add(dtype)
     return Listing(tuple(groups.values()), files)
 
 

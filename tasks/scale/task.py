@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ..inventory.record import InventoryRecord
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..minimal.record import MinimalRecord

@@ -13,6 +13,7 @@ from day0.adapters.base.checkpoint import TensorInfo
 from day0.adapters.base.dtypes import FROM_SAFETENSORS, num_bytes
 from day0.adapters.base.release import Release
 from day0.adapters.base.values import Anomaly
+from day0.adapters.checkpoints.table import TensorTable
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 BLOCKS = {"q4_1": 20, "q8_0": 34}  # bytes of 32 weights, llama.cpp `ggml-common.h`
@@ -63,21 +64,23 @@ def expand_layout(name: str) -> Iterator[tuple[str, str, tuple[int, ...]]]:
         if line.startswith(("#", "name\t")):
             continue
         pattern, layers, experts, shape, dtype = line.split("\t")
+        kind, size = FROM_SAFETENSORS[dtype], tuple(json.loads(shape))
         for layer in _indices(layers):
+            in_layer = pattern.replace("{l}", str(layer))
             for expert in _indices(experts):
-                text = pattern.replace("{l}", str(layer)).replace("{e}", str(expert))
-                yield text, FROM_SAFETENSORS[dtype], tuple(json.loads(shape))
+                yield in_layer.replace("{e}", str(expert)), kind, size
 
 
 def layout_release(name: str) -> Release:
     """A real release from its layout and config, with as many shards as the real one has."""
     shards = tuple(f"model-{number:05}.safetensors" for number in range(int(truth(name)["totals.shards"])))
-    infos = {
-        text: make_tensor(text, dtype, shape, shards[position % len(shards)])
+    rows = {
+        text: (shards[position % len(shards)], (dtype, shape, 0, num_bytes(dtype, prod(shape))))
         for position, (text, dtype, shape) in enumerate(expand_layout(name))
     }
+    tensors = TensorTable(rows)
     config = json.loads((FIXTURES / "configs" / name / "config.json").read_text())
-    return Release(model=name, source=None, config=config, checkpoint=HeaderCheckpoint(infos, shards))
+    return Release(model=name, source=None, config=config, checkpoint=HeaderCheckpoint(tensors, shards))
 
 
 def truth(name: str) -> dict[str, int]:

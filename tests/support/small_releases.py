@@ -44,7 +44,10 @@ MIXTRAL: dict[str, Any] = {
 
 def smollm2_tensors() -> Tensors:
     """The 272 tensors of SmolLM2-135M-Instruct."""
-    found: Tensors = {"model.embed_tokens.weight": ("bf16", (49152, 576)), "model.norm.weight": ("bf16", (576,))}
+    found: Tensors = {
+        "model.embed_tokens.weight": ("bf16", (49152, 576)),
+        "model.norm.weight": ("bf16", (576,)),
+    }
     for layer in range(30):
         root = f"model.layers.{layer}"
         for name, rows, columns in (("q", 576, 576), ("k", 192, 576), ("v", 192, 576), ("o", 576, 576)):

@@ -141,8 +141,9 @@ _VALUES = st.one_of(
 )  # fmt: skip
 _KEYS = st.sampled_from(
     [*(key for keys in KEYS.values() for key in keys), "layer_types", "text_config", "quantization_config",
-     "sliding_window_pattern", "kv_lora_rank", "linear_attn_config", "full_attention_interval", "hybrid_override_pattern",
-     "num_kv_shared_layers", "rope_scaling", "auto_map", "architectures", "first_k_dense_replace", "moe_layer_freq"]
+     "sliding_window_pattern", "kv_lora_rank", "linear_attn_config", "full_attention_interval",
+     "hybrid_override_pattern", "num_kv_shared_layers", "rope_scaling", "auto_map", "architectures",
+     "first_k_dense_replace", "moe_layer_freq"]
 )  # fmt: skip
 
 

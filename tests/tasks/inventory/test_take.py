@@ -173,5 +173,7 @@ def test_neither_torch_nor_transformers_is_loaded() -> None:
         "import sys; import day0.tasks.inventory.take, day0.tasks.inventory.table, day0.tasks.inventory.task;"
         "print(sorted({'torch', 'transformers', 'prefect', 'numpy'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.strip() == "[]"
