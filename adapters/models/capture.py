@@ -15,7 +15,8 @@ __all__ = ["capture_calls", "capture_phases", "long_prefill_tokens", "text_confi
 
 PREFILL_TOKENS = 64
 LONG_TOKENS = 4096
-"""Long enough for sparse indexers and chunked attention to take their long path (DeepSeek-V4 differs here)."""
+"""Long enough for sparse indexers and chunked attention to take their long path (DeepSeek-V4 differs
+here)."""
 
 CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
 """What model families call the cache that a forward returns and takes."""

@@ -18,7 +18,7 @@ implementations do not unroll over hundreds of experts.
 """
 
 
-class ValueOracle(TorchDispatchMode):
+class ValueOracle(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
     """Answers `nonzero`, `item`, boolean masks and copies to the CPU on meta tensors by itself.
 
     A branch on values is taken as `answer` says; run once with each answer and take the union where
@@ -29,7 +29,7 @@ class ValueOracle(TorchDispatchMode):
     """
 
     def __init__(self, answer: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
         self.answer = answer
         self.consulted = False
 
@@ -113,10 +113,11 @@ def _unique(
 def _to_copy(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
     device = kwargs.get("device")
     if device is None or torch.device(device).type == "meta":
-        return func(*args, **kwargs)  # type: ignore[no-any-return]  # func is an operator, untyped
+        plain: torch.Tensor = func(*args, **kwargs)
+        return plain
     oracle.consulted = True
     dtype = kwargs.get("dtype") or args[0].dtype
-    return torch.full(args[0].shape, oracle.scalar(dtype), dtype=dtype, device=device)
+    return torch.full(tuple(args[0].shape), oracle.scalar(dtype), dtype=dtype, device=device)
 
 
 def _without_masks(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:

@@ -29,7 +29,7 @@ class CaptureOverrun(Day0Error):
     default_code = "E420"
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
     """Counts dispatched operators by signature.
 
     Args:
@@ -37,7 +37,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self, phase: str) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
         self.phase = phase
         self.scope = Scope()
         self.paused = False

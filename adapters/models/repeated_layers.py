@@ -46,9 +46,10 @@ class Scoped(Protocol):
 class RepeatedLayers:
     """Lets one layer stand for those of its kind that follow it with equal inputs.
 
-    Of the layers of one `ModuleList` that are built alike, the first and the last run always, since caches answer
-    for their first or last layer; one between them runs where its inputs are unlike those of all that ran before,
-    else it gives the output of the one that ran with its like (on meta only shapes matter) and counts as it.
+    Of the layers of one `ModuleList` that are built alike, the first and the last run always, since caches
+    answer for their first or last layer; one between them runs where its inputs are unlike those of all that
+    ran before, else it gives the output of the one that ran with its like (on meta only shapes matter) and
+    counts as it.
 
     Args:
         model: on the meta device.
@@ -94,7 +95,7 @@ class RepeatedLayers:
             ran.setdefault(key, (output, inner))
             return output
 
-        module.forward = forward  # type: ignore[method-assign]  # undone by `installed`
+        module.forward = forward
 
 
 def _signature(args: Any, kwargs: Any) -> Hashable:

@@ -1,4 +1,4 @@
-"""Registries as reviewable JSON: as shipped in this folder, and what a person's own probes add in the run store."""
+"""Registries as reviewable JSON: as shipped here, and what a person's own probes add in the run store."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def store_path(name: str) -> str:
 
 
 def dump_registry(registry: Registry) -> str:
-    """The registry as text: sorted, one row a line, defaults left out, so that a change reads as a few lines."""
+    """The registry as text: sorted, one row a line, defaults left out, so that a change is a few lines."""
     rows = [registry.rows[key] for key in sorted(registry.rows)]
     lines = [canonical_json(_plain(row)) for row in rows]
     used = {row.fingerprint for row in rows}

@@ -38,7 +38,7 @@ class Registry:
     fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
 
     def lookup(self, key: str, fingerprint: Fingerprint) -> Known | None:
-        """What is known of a row under a fingerprint; a row of another family says nothing and counts as none."""
+        """What is known of a row under a fingerprint; one of another family says nothing."""
         exact = self.rows.get((key, fingerprint.digest))
         if exact is not None:
             return Known(exact, "declared" if exact.method == "declared" else "measured")
@@ -53,7 +53,7 @@ class Registry:
         return Known(measured[-1], "inherited") if measured else Known(related[-1][1], "declared")
 
     def merged(self, rows: Iterable[RegistryRow], fingerprints: Mapping[str, Fingerprint]) -> Registry:
-        """This registry with rows laid over it; of two rows with one key and fingerprint the new one stays."""
+        """This registry with rows laid over it; of two with one key and fingerprint the new one stays."""
         return Registry(
             name=self.name,
             rows={**self.rows, **{(row.key, row.fingerprint): row for row in rows}},

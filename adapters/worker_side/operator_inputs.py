@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from day0_worker.operators import call_dtype, resolve, with_strides
-
 import torch
+from day0_worker.operators import call_dtype, resolve, with_strides
 
 SPREADS = ("unit", "wide")
 """Ranges of floating inputs: standard normal, and magnitudes from 1e-3 to 20 with either sign, in which a
@@ -16,14 +15,17 @@ function that is clamped or approximated outside a small range shows it."""
 _EXACT_INTEGERS = 256  # consecutive integers that bfloat16 holds exactly
 _WIDEST = 20.0
 
-_POSITIVE = frozenset("log log2 log10 log1p sqrt rsqrt lgamma digamma pow float_power".split())
-_NONZERO = frozenset("div reciprocal remainder fmod floor_divide true_divide divide".split())
-_WITHIN_ONE = frozenset("acos asin atanh erfinv arccos arcsin arctanh".split())
-_NARROW = frozenset("pow exp2 cosh sinh prod cumprod float_power expm1".split())
-_ORDERING = frozenset(
-    "sort argsort topk argmax argmin max min kthvalue median aminmax mode cummax cummin".split()
+_POSITIVE = frozenset(
+    ["log", "log2", "log10", "log1p", "sqrt", "rsqrt", "lgamma", "digamma", "pow", "float_power"]
 )
-_SCATTERING = frozenset("scatter scatter_ index_copy index_copy_ index_fill index_fill_".split())
+_NONZERO = frozenset(["div", "reciprocal", "remainder", "fmod", "floor_divide", "true_divide", "divide"])
+_WITHIN_ONE = frozenset(["acos", "asin", "atanh", "erfinv", "arccos", "arcsin", "arctanh"])
+_NARROW = frozenset(["pow", "exp2", "cosh", "sinh", "prod", "cumprod", "float_power", "expm1"])
+_ORDERING = frozenset(
+    ["sort", "argsort", "topk", "argmax", "argmin", "max", "min",
+     "kthvalue", "median", "aminmax", "mode", "cummax", "cummin"]
+)  # fmt: skip
+_SCATTERING = frozenset(["scatter", "scatter_", "index_copy", "index_copy_", "index_fill", "index_fill_"])
 _PROBABILITIES = frozenset(("multinomial", "bernoulli", "bernoulli_"))
 
 
@@ -96,7 +98,7 @@ def make_inputs(call: Mapping[str, Any], seed: int = 0, spread: str = "unit") ->
 
 def _by_name(call: Mapping[str, Any]) -> Dict[str, Any]:
     schema = [argument.name for argument in resolve(call["op"])._schema.arguments]
-    values = dict(zip(schema, call.get("args", ())))
+    values = dict(zip(schema, call.get("args", ()), strict=False))
     values.update(call.get("kwargs", {}))
     return values
 
@@ -192,7 +194,7 @@ def _indexed_dim(request: Request, slot: Slot) -> int:
 
 
 def _unique_index(request: Request, slot: Slot, limit: int) -> torch.Tensor:
-    """Indices without repeats along the scattered dimension: writing twice to one place has no defined result."""
+    """Indices without repeats along the scattered dimension: a place written twice has no defined value."""
     dim = request.number("dim", 0) if slot.shape else 0
     if not slot.shape or slot.shape[dim] > limit:
         return torch.randint(0, max(limit, 1), slot.shape, generator=request.generator)
@@ -202,7 +204,7 @@ def _unique_index(request: Request, slot: Slot, limit: int) -> torch.Tensor:
 
 
 def _grouped(request: Request) -> Dict[int, torch.Tensor]:
-    """Ends of the groups along the rows, rising to their number; one group stays empty where there are three."""
+    """Ends of the groups along the rows, rising to their number; of three groups one stays empty."""
     offsets = request.slot("offs")
     rows = request.slots[0].shape[-2 if len(request.slots[0].shape) == 2 else -1]
     if offsets is None or not offsets.shape:

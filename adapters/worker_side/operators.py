@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
+import torch
 from day0_worker.dtypes import torch_dtype
 from day0_worker.stack import StackError
-
-import torch
 
 _MEMORY_FORMATS = {
     "contiguous": torch.contiguous_format,
@@ -48,8 +47,8 @@ def call_dtype(name: str) -> torch.dtype:
 def decode_call(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> Tuple[List[Any], Dict[str, Any]]:
     """Arguments of an encoded call with the given tensors in the places of their `alias` numbers.
 
-    A tensor comes back in the strides it was captured with; `{"device": "target"}` becomes the CPU, which a stack
-    replaces by its own device.
+    A tensor comes back in the strides it was captured with; `{"device": "target"}` becomes the CPU, which a
+    stack replaces by its own device.
 
     Args:
         call: an `OperatorCall` as JSON.
@@ -119,7 +118,7 @@ def with_strides(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
         if step == 0 and source.shape[dim] > 1:
             source = source.narrow(dim, 0, 1)
     shape = list(source.shape)
-    extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride))
+    extent = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=False))
     # A slice of a larger tensor: its gaps stay unwritten, as no operator reads them.
     if extent > 8 * tensor.numel() + 1024:
         return tensor

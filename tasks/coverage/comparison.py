@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from day0_worker.operators import resolve
-
 from day0.adapters.base.dtypes import FROM_TORCH
+from day0_worker.operators import resolve
 
 from ..thresholds import OPERATOR_TOLERANCE, OPERATOR_TOLERANCE_DEFAULT
 from .reference import Reference
@@ -38,10 +37,10 @@ class Comparison:
 def compare(op: str, outputs: Sequence[Any], reference: Reference) -> Comparison:
     """Holds a target's outputs against the reference.
 
-    The error of an element is |got - ref| / (|ref| + s): s is the root mean square of the reference, since sums
-    lose precision in proportion to their terms; for pointwise operators s is at most 1, so that a value that is
-    wrong by a factor shows wherever it stands. Booleans and integers must be equal. Random operators and those
-    that leave memory unwritten are held to shape, dtype and finiteness alone.
+    The error of an element is |got - ref| / (|ref| + s): s is the root mean square of the reference, since
+    sums lose precision in proportion to their terms; for pointwise operators s is at most 1, so that a value
+    that is wrong by a factor shows wherever it stands. Booleans and integers must be equal. Random operators
+    and those that leave memory unwritten are held to shape, dtype and finiteness alone.
     """
     like = reference.values if reference.like is None else reference.like
     if len(outputs) != len(like):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from day0_worker.operators import call_dtype, decode_call, resolve
-from torch._decomp import decomposition_table
-
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.models.recorder import Recorder
+from day0_worker.operators import call_dtype, decode_call, resolve
+from torch._decomp import decomposition_table
 
 MAX_DEPTH = 4
 """Decompositions inside decompositions that are followed; torch's own tables end within three."""
@@ -18,8 +17,9 @@ MAX_DEPTH = 4
 def decompose(call: OperatorCall, is_native: Callable[[OperatorCall], bool]) -> Sequence[str] | None:
     """The operators that stand for a call, all of which the target has; None where there is no such set.
 
-    torch's decomposition is run on the meta device and what it dispatches is recorded; a leaf that the target lacks is
-    decomposed in turn. A decomposition that comes back to the operator itself proves nothing and is refused.
+    torch's decomposition is run on the meta device and what it dispatches is recorded; a leaf that the target
+    lacks is decomposed in turn. A decomposition that comes back to the operator itself proves nothing and is
+    refused.
 
     Args:
         call: that the target lacks.

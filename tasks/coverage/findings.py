@@ -42,7 +42,8 @@ def findings_of(
         yield make_finding(
             "COV012",
             Subject(kind="target", name=name),
-            f"{len(inherited)} of {len(ops)} operators were measured under another exact version of the same family.",
+            f"{len(inherited)} of {len(ops)} operators were measured under another exact version of the "
+            "same family.",
         )
     for anomaly in skeleton.anomalies:
         if anomaly.code == "phase_not_captured":
@@ -68,7 +69,8 @@ def _about_operator(target: str, entry: CoveredOp) -> Finding:
         code,
         Subject(kind="operator", name=f"{entry.op}({','.join(entry.dtypes)})"),
         f"{target} {_WORDS[entry.status]} {entry.op} for {dtypes}, called {entry.calls} times in "
-        f"{', '.join(entry.phases)} ({entry.impact:.1%} of the work), first by {entry.module or 'the model'}.{around}",
+        f"{', '.join(entry.phases)} ({entry.impact:.1%} of the work), first by "
+        f"{entry.module or 'the model'}.{around}",
         evidence=[entry.evidence],
     )
 

@@ -10,9 +10,10 @@ from day0.adapters.base.dtypes import BITS
 from day0.adapters.base.operator_call import OperatorCall
 
 _VIEWS = frozenset(
-    "view _unsafe_view reshape t transpose permute unsqueeze squeeze expand slice select split split_with_sizes "
-    "detach alias as_strided unbind diagonal unfold view_as_real view_as_complex chunk".split()
-)
+    ["view", "_unsafe_view", "reshape", "t", "transpose", "permute", "unsqueeze", "squeeze", "expand",
+     "slice", "select", "split", "split_with_sizes", "detach", "alias", "as_strided", "unbind", "diagonal",
+     "unfold", "view_as_real", "view_as_complex", "chunk"]
+)  # fmt: skip
 """Operators that give another view of the same bytes: no work on a stack that knows strides."""
 
 _STEPS = {"prefill": "prefill", "long_prefill": "long_prefill", "decode": "decode", "sampling": "decode"}
@@ -24,10 +25,10 @@ class Work:
     """Estimated work of one call.
 
     Attributes:
-        bytes: read and written: all distinct tensors, and once more the largest of them for the output; a lookup
-            counts what it gathers, not its table.
-        flops: 2 M N K for matrix products (grouped ones: each row meets one matrix), 4 B H L S D for attention,
-            one per element of the largest tensor otherwise.
+        bytes: read and written: all distinct tensors, and once more the largest of them for the output; a
+            lookup counts what it gathers, not its table.
+        flops: 2 M N K for matrix products (grouped ones: each row meets one matrix), 4 B H L S D for
+            attention, one per element of the largest tensor otherwise.
     """
 
     bytes: float
@@ -56,8 +57,8 @@ def work_of(call: OperatorCall) -> Work:
 def shares(calls: Iterable[OperatorCall]) -> Mapping[str, float]:
     """Signature and phase -> its share of the whole work, in [0, 1].
 
-    Prefill, long prefill and decode (with the sampling that follows it) count equally; within each, the share is the
-    mean of the share of bytes and the share of operations, so that neither needs a machine's balance.
+    Prefill, long prefill and decode (with the sampling that follows it) count equally; within each, the share
+    is the mean of the share of bytes and the share of operations, so that neither needs a machine's balance.
 
     Returns:
         A mapping whose keys are `share_key(call)`.

@@ -1,4 +1,4 @@
-"""The coverage stage: what the model calls, held against what is known of the target and what a probe can tell."""
+"""The coverage stage: what the model calls against what is known of the target and what a probe can tell."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .findings import findings_of
 from .kernels import kernels_of
 from .needs import Need, needs_of
 from .prober import Keep, Prober
-from .record import CoverageFacts, CoverageObservations, CoverageRecord, CoveredOp, Gap
-from .statuses import SOUND, covered_ops, states_of
+from .record import CoverageFacts, CoverageObservations, CoverageRecord
+from .statuses import covered_ops, gaps_of, states_of
 
 SOURCES: Mapping[str, str] = {
     "/fingerprint": "measured: the target describes itself",
@@ -25,8 +25,8 @@ SOURCES: Mapping[str, str] = {
     "/overloads": "computed: operators captured on the meta device from config.json",
     "/signatures": "computed: operators captured on the meta device from config.json",
     "/statuses": "measured: replay of the captured calls, registry rows",
-    "/ops": "measured: replay of the captured calls, registry rows; impact computed from bytes and operations",
-    "/gaps": "measured: replay of the captured calls, registry rows; impact computed from bytes and operations",
+    "/ops": "measured: replay of the captured calls; impact computed from bytes and operations",
+    "/gaps": "measured: replay of the captured calls; impact computed from bytes and operations",
     "/new_since_registry": "computed: captured operators without a registry row",
     "/kernels": "config.json#/quantization_config",
 }
@@ -45,9 +45,9 @@ def measure_coverage(
 ) -> CoverageRecord:
     """Says of every operator that the model calls what the target makes of it.
 
-    Rows that the registry knows under the target's fingerprint family stand; the others are tried, the one with the
-    largest share of the model's work first, until the budget is spent. What then remains is unknown, which makes the
-    stage unverified.
+    Rows that the registry knows under the target's fingerprint family stand; the others are tried, the one
+    with the largest share of the model's work first, until the budget is spent. What then remains is unknown,
+    which makes the stage unverified.
 
     Args:
         skeleton: with the captured calls.
@@ -89,22 +89,6 @@ def measure_coverage(
         facts=facts,
         observations=observations,
         sources=SOURCES,
-    )
-
-
-def gaps_of(ops: Sequence[CoveredOp]) -> tuple[Gap, ...]:
-    """The operators that are neither native nor rebuilt, those with the largest share of the work first."""
-    return tuple(
-        Gap(
-            op=entry.op,
-            dtypes=entry.dtypes,
-            status=entry.status,
-            impact=entry.impact,
-            workaround=entry.workaround,
-            evidence=entry.evidence,
-        )
-        for entry in ops
-        if entry.status not in SOUND
     )
 
 

@@ -66,7 +66,8 @@ class Prober:
 
     def run(self, needs: Sequence[Need]) -> None:
         """Tries these in order, then looks for decompositions of those that turn out to be missing."""
-        before, self._target.timeout = self._target.timeout, PROBE_SECONDS
+        before = self._target.timeout
+        self._target.timeout = min(before, PROBE_SECONDS)
         try:
             for place, need in enumerate(needs):
                 if self._spent:

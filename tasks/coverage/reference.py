@@ -1,7 +1,8 @@
-"""What an operator call should give: the same call on the CPU in fp64, and in its own dtypes for shapes and types."""
+"""What an operator call should give: the same call on the CPU in fp64, and in its own dtypes for shapes."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from day0_worker.operators import call_dtype, decode_call, resolve
 
-_FLOATS = frozenset("fp32 fp16 bf16 fp8_e4m3 fp8_e5m2 fp8_e4m3fnuz fp8_e5m2fnuz e8m0".split())
+_FLOATS = frozenset(["fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz", "fp8_e5m2fnuz", "e8m0"])
 _WIDER = {**dict.fromkeys(_FLOATS, "fp64"), "complex64": "complex128", "complex32": "complex128"}
 
 
@@ -103,14 +104,14 @@ def _widened(value: Any, dtype: str) -> Any:
 
 
 def _grouped_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Group by group in fp64: rows of a 2-D left side with the matrices of a 3-D right side, or all batched."""
+    """Group by group in fp64: rows of a 2-D left side with matrices of a 3-D right side, or all batched."""
     args, kwargs = decode_call(call, tensors)
     left, right = args[0].double(), args[1].double()
     offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
     if offsets is None:
         return torch.matmul(left, right)
     bounds = [0, *offsets.tolist()]
-    spans = list(zip(bounds[:-1], bounds[1:], strict=True))
+    spans = list(itertools.pairwise(bounds))
     if left.dim() == 2 and right.dim() == 3:
         parts = [left[start:end] @ right[group] for group, (start, end) in enumerate(spans)]
         return torch.cat([*parts, left.new_zeros(left.shape[0] - bounds[-1], right.shape[-1])])

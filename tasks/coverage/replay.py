@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from day0_worker.operator_inputs import SPREADS, make_inputs
-from day0_worker.operators import resolve
-from day0_worker.trees import decode
-
 from day0.adapters.base.errors import (
     RemoteError,
     UnsupportedError,
@@ -23,6 +19,9 @@ from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import Target
 from day0.adapters.base.values import json_number
 from day0.adapters.registries.row import RegistryRow
+from day0_worker.operator_inputs import SPREADS, make_inputs
+from day0_worker.operators import resolve
+from day0_worker.trees import decode
 
 from ..thresholds import PROBE_ELEMENTS
 from .comparison import Comparison, compare
@@ -30,7 +29,9 @@ from .reference import NoReference, Reference, compute_reference, flat_outputs
 from .shrink import shrink
 
 SEED = 20
-_RANGED = frozenset("_softmax _log_softmax _safe_softmax logsumexp scaled_dot_product_attention".split())
+_RANGED = frozenset(
+    ["_softmax", "_log_softmax", "_safe_softmax", "logsumexp", "scaled_dot_product_attention"]
+)
 _LOG_LINES = 3
 
 _REMOTE = {
@@ -43,7 +44,8 @@ _REMOTE = {
     "import": ("unknown", "adapter"),
     "key_mismatch": ("unknown", "adapter"),
 }
-"""Kind of a stack's error -> status and layer at fault. What an error of the call itself would look like is ruled out
+"""Kind of a stack's error -> status and layer at fault. What an error of the call itself would look like is
+ruled out
 before: the same call with the same inputs ran on the reference."""
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from day0_worker.operators import call_dtype, decode_call, resolve
-
 from day0.adapters.base.operator_call import OperatorCall
+from day0_worker.operators import call_dtype, decode_call, resolve
 
 _FLOORS = (512, 256, 128, 64, 32, 16, 8, 4, 1)
 """Sizes up to which dimensions are left alone, tried from the mildest."""
@@ -21,9 +20,9 @@ _RUNS_ON_META = (RuntimeError, NotImplementedError, TypeError, ValueError, Index
 def shrink(call: OperatorCall, limit: int) -> OperatorCall | None:
     """The call with its tensors' elements within a limit; None where no smaller form of it is a valid call.
 
-    Every dimension above some floor is divided by one factor, equal sizes stay equal, and integer arguments that
-    equal a divided dimension go with it. Whether the result is still a valid call is decided by running it on the
-    meta device.
+    Every dimension above some floor is divided by one factor, equal sizes stay equal, and integer arguments
+    that equal a divided dimension go with it. Whether the result is still a valid call is decided by running
+    it on the meta device.
 
     Args:
         call: as captured.

@@ -10,12 +10,13 @@ from day0.adapters.registries.registry import Known, Registry
 from day0.adapters.registries.row import RegistryRow
 
 from .needs import Need
-from .record import CoveredOp
+from .record import CoveredOp, Gap
 
 SOUND = ("native", "decomposed")
 
 _BEST_FIRST = (
-    "native", "decomposed", "slow", "fallback", "unknown", "double_fault", "wrong", "missing", "hang", "crash",
+    "native", "decomposed", "slow", "fallback", "unknown",
+    "double_fault", "wrong", "missing", "hang", "crash",
 )  # fmt: skip
 
 _SWITCHES = {
@@ -72,6 +73,22 @@ def _covered(group: Sequence[State], registry: Registry, fingerprint: Fingerprin
         phases=tuple(phases),
         module=calls[0].module,
         signatures=len({call.signature for call in calls}),
+    )
+
+
+def gaps_of(ops: Sequence[CoveredOp]) -> tuple[Gap, ...]:
+    """The operators that are neither native nor rebuilt, those with the largest share of the work first."""
+    return tuple(
+        Gap(
+            op=entry.op,
+            dtypes=entry.dtypes,
+            status=entry.status,
+            impact=entry.impact,
+            workaround=entry.workaround,
+            evidence=entry.evidence,
+        )
+        for entry in ops
+        if entry.status not in SOUND
     )
 
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     """Measures the coverage of the job's target, or reads it from the run store.
 
-    The key holds the registry rows that the model needs: whoever probes them has the stage measured again, and rows of
-    other models do not matter. Rows learnt in this very run belong to its result, so the record is also stored under
-    the key that the next run will ask for.
+    The key holds the registry rows that the model needs: whoever probes them has the stage measured again,
+    and rows of other models do not matter. Rows learnt in this very run belong to its result, so the record
+    is also stored under the key that the next run will ask for.
 
     Raises:
         Day0Error: the release cannot be opened, or its structure cannot be built.

@@ -1,0 +1,34 @@
+"""Operators that most models need: what a registry is seeded with where no model is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from day0.adapters.base.operator_call import OperatorCall
+
+SEED_TYPES = ("llama", "gemma3_text", "qwen3_moe", "deepseek_v3", "gpt_oss", "mamba2")
+"""transformers model types whose default configs are captured: dense, sliding windows, softmax-routed
+experts, latent attention with grouped routing, attention sinks, state space. Over nineteen classes 13 added
+no operator to the union of the others (leave one out), so a few that differ most stand for many."""
+
+
+def seed_calls(dtype: str = "bf16") -> list[OperatorCall]:
+    """The calls of all seed types, in order.
+
+    Args:
+        dtype: short name of weights and activations.
+    """
+    return [call for model_type in SEED_TYPES for call in _calls_of(model_type, dtype)]
+
+
+def _calls_of(model_type: str, dtype: str) -> Iterator[OperatorCall]:
+    import torch
+    from day0.adapters.models.capture import capture_phases
+    from day0_worker.dtypes import torch_dtype
+    from transformers import AutoModelForCausalLM
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[model_type]()
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch_dtype(dtype))
+    yield from capture_phases(model, config)
