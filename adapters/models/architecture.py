@@ -50,8 +50,7 @@ def build_meta_model(config: Mapping[str, Any], dtype: str | None = None) -> Bui
     from day0_worker.modules import build_model
     from day0_worker.stack import StackError
 
-    plain = stripped(config)
-    architecture = choose_architecture(config, plain)
+    architecture, plain = choose_architecture(config, stripped(config))
     dtype = dtype or declared_dtype(config)
     try:
         model = build_model(plain, architecture, dtype, {})
@@ -86,8 +85,11 @@ def declared_dtype(config: Mapping[str, Any]) -> str:
     return "bf16"
 
 
-def choose_architecture(config: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
-    """The transformers class to build: what the config names where transformers has it, else the type's own.
+def choose_architecture(config: Mapping[str, Any], plain: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The transformers class to build and the config for it.
+
+    The class that the config names where transformers has it, else the type's own; the text part of a
+    composite config where the class takes that and not the whole.
 
     Raises:
         SkeletonError: E401 or E402, there is none; E403, the config does not parse.
@@ -109,20 +111,26 @@ def choose_architecture(config: Mapping[str, Any], plain: Mapping[str, Any]) -> 
         ) from error
     for name in plain.get("architectures") or []:
         found = getattr(transformers, name, None) if isinstance(name, str) else None
-        if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
-            return found.__name__
-    return _by_type(type(parsed), model_type, transformers.__version__)
+        is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+        if found is not None and is_model and isinstance(parsed, found.config_class):
+            return str(found.__name__), plain
+    return _by_type(parsed, plain, transformers.__version__)
 
 
-def _by_type(config_class: type, model_type: str, version: str) -> str:
+def _by_type(parsed: Any, plain: dict[str, Any], version: str) -> tuple[str, dict[str, Any]]:
     from transformers.models.auto import modeling_auto
 
     for mapping in ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", "MODEL_MAPPING"):
         classes = getattr(modeling_auto, mapping)
-        if config_class in classes:
-            return str(classes[config_class].__name__)
+        if type(parsed) not in classes:
+            continue
+        found, text = classes[type(parsed)], parsed.get_text_config()
+        if isinstance(parsed, found.config_class):
+            return str(found.__name__), plain
+        if isinstance(text, found.config_class) and isinstance(plain.get("text_config"), dict):
+            return str(found.__name__), plain["text_config"] | {"model_type": text.model_type}
     raise SkeletonError(
-        f"transformers {version} has a config but no model for the type {model_type!r}",
+        f"transformers {version} has a config but no model for the type {plain['model_type']!r}",
         code="E401",
         remedy="Install a newer transformers.",
     )

@@ -52,6 +52,12 @@ def map_weights(model: Any, tensors: Mapping[str, TensorInfo], config: Mapping[s
     _tie(model, wanted, result)
     result.missing = [name for name in wanted if name not in result.recipes]
     result.unused.sort()
+    method = _quantisation(config).get("quant_method")
+    if result.missing and result.unused and method:
+        for name in result.missing:
+            result.reasons.setdefault(
+                name, f"its tensors are stored as {method}, which cannot be dequantised"
+            )
     return result
 
 

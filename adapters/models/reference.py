@@ -34,7 +34,7 @@ class NodeState:
         index: number of the call within the forward.
         inputs: the reference's arguments.
         outputs: what it gives for them.
-        noise: what the same code gives for the same arguments in the target's dtype; None without such an arm.
+        noise: what the same code gives for the same arguments in the target's dtype; None: no such arm.
         noise_inputs: the arguments as that arm took them: its own dtypes, its own masks.
         reused: whether `outputs` were known before and nothing was computed.
     """
@@ -117,14 +117,14 @@ class StreamingReference:
         continues: bool = False,
         known: Known | None = None,
     ) -> Iterator[NodeState]:
-        """States of the wanted nodes in the order of one forward; afterwards `logits` are those of the tokens.
+        """States of the wanted nodes in the order of one forward; `logits` are those of the tokens after it.
 
         Args:
             tokens: token ids, sequences of equal length.
             wanted: node names; None: all. The others run too.
             continues: whether the tokens follow those of the last call, whose caches are then used.
-            known: outputs of a call that were computed before, by node and index: such a call is not run again.
-                Its cache stays empty, so nothing can continue from there.
+            known: outputs of a call that were computed before, by node and index: it is not run again. Its
+                cache stays empty, so nothing can continue from there.
 
         Raises:
             CheckpointError: E331, a node's weights are not all there.

@@ -1,4 +1,4 @@
-"""Runs a model's own forward with every node handed over to a consumer: the glue between nodes is the model's."""
+"""Runs a model's own forward with every node handed over to a consumer; the glue between nodes is its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class Glue:
         for name in called:
             self._hollow(name)
         for name, value in (loose or {}).items():
-            place(self.model, name, value.to(self.model.get_parameter_or_buffer(name).dtype))
+            meta: torch.Tensor = self.model.get_parameter_or_buffer(name)
+            place(self.model, name, value.to(meta.dtype))
 
     def forward(self, walk: Walk, inputs: Mapping[str, Any]) -> Any:
         """One forward in the calling thread on behalf of a walk."""

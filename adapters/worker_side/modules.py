@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def build_model(
-    config: Mapping[str, Any], architecture: str, dtype: str, options: Mapping[str, str]
-) -> "torch.nn.Module":
+def build_model(config: Mapping[str, Any], architecture: str, dtype: str, options: Mapping[str, str]) -> Any:
     """The transformers model on the meta device, as `from_pretrained` builds it before it loads weights.
 
     Args:
@@ -41,7 +39,7 @@ def build_model(
             f"transformers {transformers.__version__} does not know the model type {model_type!r}",
             "unsupported",
         )
-    model_class = getattr(transformers, architecture, None)
+    model_class: Any = getattr(transformers, architecture, None)
     if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
         raise StackError(
             f"transformers {transformers.__version__} has no model {architecture!r}", "unsupported"
@@ -49,9 +47,10 @@ def build_model(
     parsed = CONFIG_MAPPING[model_type].from_dict(with_floats(config))
     chosen = {f"{key}_implementation": options[key] for key in ("attn", "experts") if key in options}
     with torch.device("meta"), _meta_safe_creation():
-        model = model_class._from_config(parsed, dtype=torch_dtype(dtype), **chosen)
+        model: Any = model_class._from_config(parsed, dtype=torch_dtype(dtype), **chosen)
     _keep_in_fp32(model, torch_dtype(dtype))
-    return model.eval()
+    model.eval()
+    return model
 
 
 def with_floats(config: Any) -> Any:
