@@ -152,3 +152,34 @@ NUMERICS_DECISIVE_SHARE = 0.01
 """Share of positions that may disagree decisively by chance; SmolLM2-135M in bf16 came to none of 192."""
 NUMERICS_KEEP_BYTES = 2 * 2**30
 """Memory in which the reference may keep its fp32 weights while it continues the prompt (it needs twice their size)."""
+
+# --- plan: what fits where ------------------------------------------------------------------------------------------
+
+PLAN_UTILISATION = 0.9
+"""Share of a device's memory that an engine may use: vLLM's default `--gpu-memory-utilization`, also named in the
+commands so that the arithmetic and the run agree."""
+
+PLAN_BATCHED_TOKENS = 8192
+"""Tokens of one scheduler step: vLLM's default for serving on datacentre devices, named in the commands. It sets the
+activations' peak and what a sliding window costs on top of itself."""
+
+PLAN_BASE_RESERVE = 2 * 2**30
+"""Bytes per device for driver context, captured graphs and allocator slack. An estimate: aiconfigurator assumes
+3.5 GB for these and its own errors together."""
+
+PLAN_COMMUNICATION_RESERVE = 400_000_000
+"""Bytes per device for the collectives' buffers once there is more than one device; aiconfigurator measured 342 to 392
+MB for NCCL."""
+
+PLAN_LOAD_OVERHEAD = 0.09
+"""Share by which loaded weights may exceed the checkpoint's: vLLM reported 8.7 % more on gpt-oss. What only fits
+without it is `tight`."""
+
+PLAN_MIN_CONTEXT = 8192
+"""Tokens (or the model's own maximum, if less) that one sequence must hold before a configuration counts at all."""
+
+PLAN_KV_BLOCK = 16
+"""Tokens of one KV block, vLLM's default: caches come in whole blocks, a sliding window in one more."""
+
+PLAN_VOCABULARY_PADDING = 64
+"""Rows to whose multiple vLLM pads embedding and head before it splits them (`DEFAULT_VOCAB_PADDING_SIZE`)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from day0.adapters.base.values import Value
 
@@ -16,7 +16,7 @@ class RuleCheck(Value):
     """One engine rule applied to one configuration.
 
     Attributes:
-        rule: `r1` heads, `r2` KV heads, `r3` block-quantised shards.
+        rule: `r1` heads, `r2` KV heads, `r3` block- or group-quantised shards.
         holds: whether it is kept.
         arithmetic: the numbers, e.g. `9 heads % 4 = 1`.
     """
@@ -48,6 +48,8 @@ class Config(Value):
         limited_by: what gives out first, in words.
         rules: each rule that was applied.
         command: command line to copy; empty where nothing fits.
+        commands: engine -> command line, where further engines take the same configuration.
+        notes: what a person should know before copying, e.g. that the degree crosses nodes.
     """
 
     chip: str
@@ -68,6 +70,30 @@ class Config(Value):
     limited_by: str
     rules: Sequence[RuleCheck]
     command: str
+    commands: Mapping[str, str] = {}
+    notes: Sequence[str] = ()
+
+
+class Chip(Value):
+    """What the planning took a chip to be.
+
+    Attributes:
+        name: as in `Config.chip`.
+        memory_bytes: of one device (rank).
+        nominal: whether that is the vendor's figure and not what a driver reports.
+        devices_per_node: joined by the fast tier.
+        memory_bandwidth: bytes per second; 0 where no source is trusted.
+        link_bandwidth: bytes per second one way between devices of a node; 0 where no source is trusted.
+        provenance: field -> where its value comes from.
+    """
+
+    name: str
+    memory_bytes: int
+    nominal: bool
+    devices_per_node: int
+    memory_bandwidth: float
+    link_bandwidth: float
+    provenance: Mapping[str, str]
 
 
 class PlanFacts(Value):
@@ -75,12 +101,16 @@ class PlanFacts(Value):
 
     Attributes:
         recommended: the best per chip; what the report shows first.
+        alternatives: further ones that keep every rule and hold the model.
         rejected: those that break a rule or do not fit, with the arithmetic.
+        chips: the profiles planned with.
         estimate: always true in this version: nothing was measured on these chips.
     """
 
     recommended: Sequence[Config]
+    alternatives: Sequence[Config] = ()
     rejected: Sequence[Config]
+    chips: Sequence[Chip] = ()
     estimate: bool = True
 
 

@@ -1,0 +1,119 @@
+"""The plan: every candidate on every chip, judged; the best of each chip first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from ..finding import Finding, Subject, make_finding
+from ..inventory.record import InventoryFacts, InventoryRecord
+from .chips import Profile, load_profiles
+from .judge import judge
+from .layouts import DEVICE_COUNTS, best, candidates, short_name
+from .record import Config, PlanFacts, PlanObservations, PlanRecord
+from .sharding import Layout
+
+_SOURCES = {
+    "/recommended": "computed:tasks/plan from header bytes, config and chip profiles; not measured",
+    "/alternatives": "computed:tasks/plan from header bytes, config and chip profiles; not measured",
+    "/rejected": "computed:tasks/plan from header bytes, config and chip profiles; not measured",
+    "/chips": "tasks/plan/chips.toml, see each field's provenance",
+    "/estimate": "computed:constant",
+}
+
+
+def make_plan(inventory: InventoryRecord, profiles: Sequence[Profile] | None = None) -> PlanRecord:
+    """Which configuration fits where.
+
+    Args:
+        inventory: of the release; its tensor patterns and layers give exact bytes.
+        profiles: chips to plan for; the shipped ones where left out.
+    """
+    start = time.monotonic()
+    facts = inventory.facts
+    chips = load_profiles() if profiles is None else tuple(profiles)
+    configs = _all_configs(facts, chips) if can_plan(facts) else []
+    recommended = [found for chip in chips if (found := best(_kept(configs, chip))) is not None]
+    working = [config for config in configs if config.fits != "no" and _keeps_rules(config)]
+    plan = PlanFacts(
+        recommended=tuple(recommended),
+        alternatives=tuple(config for config in working if config not in recommended),
+        rejected=tuple(config for config in configs if config not in working),
+        chips=tuple(profile.chip for profile in chips),
+    )
+    findings = _findings(facts, plan) if can_plan(facts) else [_nothing_to_plan(facts)]
+    observed = PlanObservations(seconds=time.monotonic() - start)
+    return PlanRecord.conclude(findings=findings, facts=plan, observations=observed, sources=_SOURCES)
+
+
+def can_plan(facts: InventoryFacts) -> bool:
+    """Whether there are bytes and layers to plan with."""
+    return bool(facts.patterns and facts.layers and facts.totals.data_bytes)
+
+
+def _all_configs(facts: InventoryFacts, chips: Iterable[Profile]) -> list[Config]:
+    return [
+        judge(facts, chip, layout)
+        for chip in chips
+        for layout in candidates(chip.devices_per_node, len(facts.layers), facts.architecture.experts)
+    ]
+
+
+def _kept(configs: Iterable[Config], chip: Profile) -> list[Config]:
+    return [config for config in configs if config.chip == chip.name and _keeps_rules(config)]
+
+
+def _keeps_rules(config: Config) -> bool:
+    return all(rule.holds for rule in config.rules)
+
+
+def _findings(facts: InventoryFacts, plan: PlanFacts) -> list[Finding]:
+    model = Subject(kind="model", name=facts.identity.model)
+    found = []
+    if not plan.recommended:
+        held = f"the model's {facts.totals.data_bytes} bytes on {max(DEVICE_COUNTS)} devices or fewer"
+        message = f"none of {len(plan.chips)} chips holds {held}"
+        found.append(make_finding("PLN002", model, message))
+    chosen = {config.chip: config for config in plan.recommended}
+    for chip in plan.chips:
+        subject = Subject(kind="config", name=chip.name)
+        if chip.name not in chosen:
+            tried = [config for config in plan.rejected if config.chip == chip.name]
+            evidence = [f"{short_name(_layout(config))}: {config.limited_by}" for config in tried]
+            found.append(
+                make_finding("PLN004", subject, f"no layout on {chip.name} works", evidence=evidence)
+            )
+        elif chosen[chip.name].fits == "tight":
+            config = chosen[chip.name]
+            message = f"on {config.devices} x {chip.name} it fits only tightly: {config.limited_by}"
+            found.append(make_finding("PLN003", subject, message))
+    found += _broken_rules([*plan.recommended, *plan.alternatives, *plan.rejected])
+    if facts.unknown_tensors:
+        message = f"{len(facts.unknown_tensors)} kinds of tensors without a known role count on every device"
+        found.append(make_finding("PLN006", model, message, evidence=tuple(facts.unknown_tensors[:20])))
+    return found
+
+
+def _broken_rules(configs: Iterable[Config]) -> list[Finding]:
+    """One finding a layout and rule, whatever the chip: rules do not depend on it."""
+    broken: dict[tuple[str, str], str] = {}
+    for config in configs:
+        for check in config.rules:
+            if not check.holds:
+                broken.setdefault((short_name(_layout(config)), check.rule), check.arithmetic)
+    found = []
+    for (layout, rule), arithmetic in broken.items():
+        subject = Subject(kind="config", name=f"{layout} {rule}")
+        found.append(make_finding("PLN005", subject, f"{layout} breaks rule {rule}: {arithmetic}"))
+    return found
+
+
+def _layout(config: Config) -> Layout:
+    return Layout(config.tensor_parallel, config.pipeline_parallel, config.expert_parallel)
+
+
+def _nothing_to_plan(facts: InventoryFacts) -> Finding:
+    message = (
+        f"a release of format {facts.format} without readable tensors or layers gives nothing to plan with"
+    )
+    return make_finding("PLN001", Subject(kind="model", name=facts.identity.model), message)
