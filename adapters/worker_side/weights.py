@@ -9,6 +9,7 @@ byte is touched, or `{"value": NAME}`, a tensor that came with the request. Oper
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
@@ -115,9 +116,9 @@ def _shape(expression: Mapping[str, Any], values: Values) -> List[int]:
         return list(expression["shape"])
     shape = _shape(_parts(expression)[0], values)
     if "stack" in expression:
-        shape.insert(expression["dim"] % (len(shape) + 1), len(expression["stack"]))
+        shape.insert(range(len(shape) + 1)[expression["dim"]], len(expression["stack"]))
     elif "cat" in expression:
-        dim = expression["dim"] % len(shape)
+        dim = range(len(shape))[expression["dim"]]
         shape[dim] = sum(_shape(part, values)[dim] for part in expression["cat"])
     elif "chunk" in expression:
         step = -(-shape[expression["dim"]] // expression["of"])
@@ -126,13 +127,19 @@ def _shape(expression: Mapping[str, Any], values: Values) -> List[int]:
     elif "narrow" in expression:
         shape[expression["dim"]] = expression["length"]
     elif "reshape" in expression:
-        shape = list(expression["shape"])
+        shape = _same_size(shape, list(expression["shape"]))
     elif "transpose" in expression:
         first, second = expression["dims"]
         shape[first], shape[second] = shape[second], shape[first]
     elif "dequantize" not in expression:
         raise ValueError(f"no known operation among {sorted(expression)}")
     return shape
+
+
+def _same_size(before: List[int], after: List[int]) -> List[int]:
+    if math.prod(before) != math.prod(after):
+        raise ValueError(f"shape {before} cannot become {after}")
+    return after
 
 
 def _dtype(expression: Mapping[str, Any], values: Values) -> "torch.dtype":
