@@ -9,7 +9,7 @@ from day0.adapters.base.values import Fingerprint, Value
 from day0.tasks.finding import Finding
 from day0.tasks.numerics.record import NumericsRecord
 from day0.tasks.record import StageRecord
-from day0.tasks.verdict import Verdict
+from day0.tasks.verdict import Verdict, worst
 
 from .change import Change, ChangeKind
 from .facts_diff import differences
@@ -45,7 +45,7 @@ def _changes(before: Report, after: Report) -> Iterator[Change]:
     if before.model != after.model:
         yield _plain("model", "model", before.model, after.model)
     yield from _identity(before, after)
-    yield from _verdict("", "", before.verdict, after.verdict)
+    yield from _verdict("", "", _whole(before), _whole(after))
     yield from _record("", before.inventory, after.inventory)
     earlier = {result.target: result for result in before.targets}
     later = {result.target: result for result in after.targets}
@@ -58,6 +58,11 @@ def _changes(before: Report, after: Report) -> Iterator[Change]:
             yield Change(kind="target", target=name, subject=name, after=name, text=text)
         else:
             yield from _target(earlier[name], later[name])
+
+
+def _whole(report: Report) -> Verdict:
+    """The verdict over what the report holds now: a baseline holds one target out of several."""
+    return worst([report.inventory.verdict, *(result.verdict for result in report.targets)])
 
 
 def _identity(before: Report, after: Report) -> Iterator[Change]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date
 from types import NoneType
 from typing import Any
 
@@ -12,19 +13,24 @@ from pydantic import BaseModel
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON types only; non-finite floats become their names."""
+    """The value as JSON types only; non-finite floats become their names.
+
+    Walks models field by field: pydantic's own dump turns a non-finite float inside a sequence into null.
+    """
     kind = type(value)
     if kind in (str, int, bool, NoneType):
         return value
-    if isinstance(value, BaseModel):
-        return plain(value.model_dump(mode="json"))
-    if isinstance(value, float):
+    if kind is float:
         return json_number(value)
+    if isinstance(value, BaseModel):
+        return {name: plain(item) for name, item in value.__dict__.items()}
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence):
         return [plain(item) for item in value]
-    return value
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def strict_json(value: Any, *, indent: int | None = None) -> str:

@@ -33,9 +33,7 @@ _ORDER = list(STATUS_LOOK)
 
 def coverage_section(report: Report, limit: int) -> Section:
     """Status of every operator, a block for each target."""
-    about = (
-        "Every operator the model calls, captured from its config, against what the target was seen to do."
-    )
+    about = "Every operator the model calls, captured from its config, and what the target was seen to do."
     blocks = [
         _block(report, index, result, result.stages.coverage, limit)
         if result.stages.coverage

@@ -175,7 +175,7 @@ def _node_axis(canvas: Canvas, blocks: Sequence[Block], x: Scale, height: int) -
 
 def short_name(name: str) -> str:
     """`model.layers.17` -> `17`, `model.embed_tokens` -> `embed`, `lm_head` -> `head`."""
-    last = name.rsplit(".", 1)[-1]
+    last = name[-100:].rsplit(".", 1)[-1]
     if last.isdigit():
         return last
     words = [word for word in re.split(r"[_\W]+", last) if word]

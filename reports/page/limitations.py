@@ -25,6 +25,7 @@ class Limitation:
         id: for deep links.
         code: in the catalogue.
         title: the catalogue's few words.
+        meaning: the catalogue's explanation.
         verdict: what it makes of the whole.
         severity: as reported.
         targets: those it was found on; empty for the release itself.
@@ -40,6 +41,7 @@ class Limitation:
     id: str
     code: str
     title: str
+    meaning: str
     verdict: str
     severity: str
     targets: Sequence[str]
@@ -89,6 +91,7 @@ def _limitation(report: Report, finding: Finding, targets: Sequence[str]) -> Lim
         id=finding_id(finding, targets),
         code=finding.code,
         title=entry.title if entry else "",
+        meaning=entry.meaning if entry else "",
         verdict=finding.verdict,
         severity=finding.severity,
         targets=targets,

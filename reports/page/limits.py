@@ -7,7 +7,7 @@ from typing import Any
 
 WORST_ROWS = 200
 """Rows of one table on the page."""
-ALL_TARGETS_ROWS = 500
+ALL_TARGETS_ROWS = 400
 """Rows of one kind of table over all targets, so that the page stays below 1 MB."""
 
 
