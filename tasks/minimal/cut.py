@@ -17,6 +17,7 @@ from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.values import Anomaly, digest
 from day0.adapters.checkpoints.writer import write_checkpoint, write_whole
 from day0.adapters.models.skeleton_store import load_or_build_skeleton
+from day0_worker.modules import with_floats
 
 from .cut_config import changes, cut_config, layer_count
 from .record import CutRelease
@@ -138,7 +139,9 @@ def write_cut(cut: Cut, folder: Path) -> None:
         return
     checkpoint = cut.release.checkpoint
     total = sum(info.bytes for info in checkpoint.tensors.values())
-    write_checkpoint(folder, _stream(checkpoint), shards=min(len(checkpoint.tensors), 1 + total // _SHARD_BYTES))
+    write_checkpoint(
+        folder, _stream(checkpoint), shards=min(len(checkpoint.tensors), 1 + total // _SHARD_BYTES)
+    )
     source = cut.release.source
     for file in source.files() if source is not None else ():
         if _COPIED.fullmatch(file.path) and file.size <= _MAX_COPIED_BYTES and source is not None:
@@ -164,9 +167,7 @@ def _cut(release: Release, skeleton: Skeleton, store: RunStore, kept: Sequence[i
         skeleton=load_or_build_skeleton(small, store),
         layers=tuple(kept),
         names={f"{prefix}.{new}": f"{prefix}.{old}" for new, old in enumerate(kept)},
-        key=digest(
-            {"version": CUT_VERSION, "config": small.config_digest, "weights": small.weights_digest}
-        ),
+        key=digest({"version": CUT_VERSION, "config": small.config_digest, "weights": small.weights_digest}),
     )
 
 
@@ -174,7 +175,7 @@ def _spelt(skeleton: Skeleton) -> Mapping[str, Any]:
     """The text part of the config as transformers completes it."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    parsed = CONFIG_MAPPING[skeleton.config["model_type"]].from_dict(dict(skeleton.config))
+    parsed = CONFIG_MAPPING[skeleton.config["model_type"]].from_dict(with_floats(skeleton.config))
     completed: Mapping[str, Any] = parsed.get_text_config().to_dict()
     return completed
 

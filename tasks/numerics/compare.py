@@ -23,8 +23,8 @@ from day0.adapters.models.walk import Glue, NodeCall, Walk
 from day0.adapters.models.weights import resolve_weights
 from day0_worker.dtypes import torch_dtype
 
+from ..reference_arm import Arm, ArmError, loose_weights, read_weights
 from ..target_nodes import TargetNodes
-from .arms import Arm, ArmError, loose_weights, read_weights
 from .case import Case
 from .node import Inputs, NodeFacts, compare, not_compared, run_reference, run_target
 from .units import Unit, chain, load_unit, node_identity, save_unit
@@ -101,7 +101,9 @@ class _Run:
         glues = {arm.dtype: Glue(self.case.skeleton, arm.dtype, arm.options, loose) for arm in self.arms}
         with ExitStack() as stack:
             reference, noise, own = (
-                stack.enter_context(Walk(self.case.skeleton, [self.case.tokens.ids], arm.dtype, glue=glues[arm.dtype]))
+                stack.enter_context(
+                    Walk(self.case.skeleton, [self.case.tokens.ids], arm.dtype, glue=glues[arm.dtype])
+                )
                 for arm in (self.arms[0], self.arms[1], self.arms[1])
             )
             self._own = own
@@ -162,7 +164,9 @@ class _Run:
         local, own, error = run_target(node, expressions, inputs, self.target)
         facts = compare(node, unit, local, own, error, inputs, self.case.tokens, self._eps)
         goes_on = own is not None and facts.outcome == ""
-        found = Unit({"own": own} if own is not None and goes_on else {}, {"node": facts.model_dump(mode="json")})
+        found = Unit(
+            {"own": own} if own is not None and goes_on else {}, {"node": facts.model_dump(mode="json")}
+        )
         save_unit(self.case.store, self._target_key, found if keep else Unit({}, found.facts))
         return found
 

@@ -82,7 +82,9 @@ def _grouped(
 
 def _fault(code: str, group: Sequence[NodeFacts], target: str, repro: str) -> Finding:
     first = group[0]
-    overflow = " (the reference in the same precision overflows too)" if first.overflow and code == "NUM003" else ""
+    overflow = (
+        " (the reference in the same precision overflows too)" if first.overflow and code == "NUM003" else ""
+    )
     more = f"; so are {_names(group[1:])} of its kind" if len(group) > 1 else ""
     return make_finding(
         code,
@@ -147,5 +149,3 @@ def _names(nodes: Sequence[NodeFacts]) -> str:
     names = [facts.block.name for facts in nodes]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-

@@ -14,6 +14,7 @@ from .. import thresholds
 from .metrics import Distance
 from .record import Metrics
 
+
 @dataclass(frozen=True)
 class Excess:
     """A measure beyond its tolerance.
@@ -60,7 +61,11 @@ def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Jud
     floor = eps * thresholds.NOISE_FLOOR_ULP
     typical = max(_median(noise.errors), floor)
     limit = thresholds.NUMERICS_OUTLIER * typical
-    kept = ~((target.errors > limit) | (noise.errors > limit)) if routed else torch.ones_like(target.errors).bool()
+    kept = (
+        ~((target.errors > limit) | (noise.errors > limit))
+        if routed
+        else torch.ones_like(target.errors).bool()
+    )
     gain, score = _gain(target, noise, floor, kept)
     ratio = target.rel_l2 / _at_least(noise.rel_l2, floor)
     token_ratio = _median(target.errors) / typical

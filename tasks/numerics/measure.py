@@ -98,7 +98,9 @@ def measure_numerics(question: Question, target: Target, description: TargetDesc
         worker_log=tuple(getattr(target, "log", ())),
     )
     findings = trouble + findings_of(comparison, kinds, str(target.spec), repro)
-    return _record(question, description, dtype, findings, comparison, spoken, observations, len(case.tokens.ids))
+    return _record(
+        question, description, dtype, findings, comparison, spoken, observations, len(case.tokens.ids)
+    )
 
 
 def _refusal(description: TargetDescription, dtype: str, target: str) -> Finding | None:
@@ -107,7 +109,9 @@ def _refusal(description: TargetDescription, dtype: str, target: str) -> Finding
         offered = ", ".join(description.capabilities) or "nothing"
         return make_finding("NUM009", subject, f"{target} claims {offered}, not that it runs nodes.")
     if dtype not in REFERENCE_DTYPE:
-        return make_finding("NUM014", subject, f"{target} computes in {dtype}, in which the reference cannot.")
+        return make_finding(
+            "NUM014", subject, f"{target} computes in {dtype}, in which the reference cannot."
+        )
     return None
 
 
@@ -130,8 +134,14 @@ def _tokenizer(question: Question) -> tuple[Tokenizer | None, list[Finding]]:
     except CheckpointError as error:
         return None, [make_finding("NUM013", subject, error.message)]
     if tokenizer is None:
-        return None, [make_finding("NUM012", subject, "The release has no tokenizer.json; seeded token ids were compared.")]
-    largest = max(from_texts(tokenizer, tokenizer.encode(question.prompt, special=True), (), 1 << 30).ids, default=0)
+        return None, [
+            make_finding(
+                "NUM012", subject, "The release has no tokenizer.json; seeded token ids were compared."
+            )
+        ]
+    largest = max(
+        from_texts(tokenizer, tokenizer.encode(question.prompt, special=True), (), 1 << 30).ids, default=0
+    )
     vocabulary = vocabulary_of(question.skeleton.config)
     if largest >= vocabulary:
         said = f"tokenizer.json gives the token id {largest}, but the model's vocabulary has {vocabulary} entries."

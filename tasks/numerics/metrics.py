@@ -13,7 +13,7 @@ A measure that does not apply (a reference of zeros, a constant tensor) is NaN, 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -112,6 +112,12 @@ def count_nonfinite(tensor: Tensor) -> int:
         int((~torch.isfinite(piece if piece.element_size() > 1 else piece.float())).sum())
         for piece in flat.split(_CHUNK_ELEMENTS)
     )
+
+
+def nonfinite_weights(weights: Mapping[str, Tensor]) -> dict[str, int]:
+    """Parameters with NaN or infinity -> how many."""
+    counts = {name: count_nonfinite(tensor) for name, tensor in weights.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from .. import thresholds
 from ..outcomes import detail_of, log_of, outcome_of
+from ..reference_arm import Arm, ArmError
 from ..target_nodes import TargetNodes
-from .arms import Arm, ArmError, nonfinite_weights
 from .judge import Judgement, judge_all
-from .metrics import count_nonfinite
+from .metrics import count_nonfinite, nonfinite_weights
 from .outputs import choices, compare_logits
 from .record import Block, FirstFault, Logits
 from .tokens import Tokens
@@ -121,7 +121,14 @@ def run_target(
 
 
 def compare(
-    node: Node, unit: Unit, local: Call | None, own: Call | None, error: Day0Error | None, inputs: Inputs, tokens: Tokens, eps: float
+    node: Node,
+    unit: Unit,
+    local: Call | None,
+    own: Call | None,
+    error: Day0Error | None,
+    inputs: Inputs,
+    tokens: Tokens,
+    eps: float,
 ) -> NodeFacts:
     """Judges what the target gave.
 
@@ -141,16 +148,22 @@ def compare(
     try:
         here = judge_all(
             distances(local, unit.values["reference"]),
-            distances(unit.values["noise_local"], unit.values["reference"]) if "noise_local" in unit.values else [],
+            distances(unit.values["noise_local"], unit.values["reference"])
+            if "noise_local" in unit.values
+            else [],
             eps=eps,
             routed=routed,
         )
         there = _propagated(own, unit, eps, routed)
     except WrongOutput as wrong:
-        return _block(node, None, None, math.nan, "fail", f"shape: the target {wrong}", signature(local), "shape")
+        return _block(
+            node, None, None, math.nan, "fail", f"shape: the target {wrong}", signature(local), "shape"
+        )
     growth = _growth(there, inputs)
     verdict, reason = _verdict(here, there, unit, error)
-    facts = _block(node, here, there, growth, verdict, reason, signature(local), outcome_of(error) if error else "")
+    facts = _block(
+        node, here, there, growth, verdict, reason, signature(local), outcome_of(error) if error else ""
+    )
     excess = here.excess if here else None
     fault = None
     if excess is not None:
@@ -187,7 +200,9 @@ def _propagated(own: Call | None, unit: Unit, eps: float, routed: bool) -> Judge
     if own is None:
         return None
     reference = unit.values["reference"]
-    return judge_all(distances(own, reference), distances(unit.values["noise"], reference), eps=eps, routed=routed)
+    return judge_all(
+        distances(own, reference), distances(unit.values["noise"], reference), eps=eps, routed=routed
+    )
 
 
 def _growth(there: Judgement | None, inputs: Inputs) -> float:
@@ -212,7 +227,10 @@ def _verdict(
         return "pass", "compared on the reference's input only: the target's own stream ended before"
     ratio = float(there.metrics.token_ratio)
     if there.metrics.nonfinite or ratio > thresholds.NUMERICS_PROPAGATED_RATIO:
-        return "inherited", f"off only by what it received: token_ratio {ratio:.3g} on the target's own stream"
+        return (
+            "inherited",
+            f"off only by what it received: token_ratio {ratio:.3g} on the target's own stream",
+        )
     return "pass", ""
 
 
@@ -244,7 +262,11 @@ def _at_the_head(node: Node, own: Call | None, unit: Unit, tokens: Tokens) -> di
     if node.role != "head":
         return {}
     reference = _logits(unit.values["reference"])
-    after = range(max(tokens.prompt - 1, 0), min(tokens.prompt + tokens.said, len(tokens.ids))) if tokens.prompt else ()
+    after = (
+        range(max(tokens.prompt - 1, 0), min(tokens.prompt + tokens.said, len(tokens.ids)))
+        if tokens.prompt
+        else ()
+    )
     if reference is None:
         return {}
     found: dict[str, Any] = {"reference_chosen": choices(reference, list(after))}

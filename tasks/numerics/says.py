@@ -16,8 +16,8 @@ from day0.adapters.models.walk import Glue, Walk
 from day0.adapters.models.weights import resolve_weights
 
 from .. import thresholds
+from ..reference_arm import loose_weights, reference_options
 from ..target_nodes import TargetNodes
-from .arms import loose_weights, reference_options
 from .case import Case
 from .node import NodeFacts
 from .outputs import choices
@@ -84,7 +84,10 @@ def _walk(case: Case, begin: Sequence[int], after: int, target: TargetNodes) -> 
     """The target's choices for the words from position `after` of `begin` on; none where it fails on the way."""
     ids = [*begin, *case.tokens.ids[len(begin) :]]
     glue = Glue(
-        case.skeleton, case.dtype, reference_options(case.options), loose_weights(case.skeleton, case.checkpoint)
+        case.skeleton,
+        case.dtype,
+        reference_options(case.options),
+        loose_weights(case.skeleton, case.checkpoint),
     )
     with Walk(case.skeleton, [ids], case.dtype, glue=glue) as walk:
         for call in walk:
@@ -98,4 +101,3 @@ def _walk(case: Case, begin: Sequence[int], after: int, target: TargetNodes) -> 
                 return choices(tensor.reshape(-1, tensor.shape[-1]), range(after - 1, len(begin) - 1))
             call.reply(answer.outputs)
     return ()
-

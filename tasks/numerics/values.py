@@ -26,7 +26,9 @@ def float_tensors(call: Call) -> list[Tensor]:
 def same_call(one: Call, other: Call) -> bool:
     """Whether both are the same to the last bit, so that running both would show nothing."""
     return one.tree == other.tree and all(
-        name in other.tensors and tensor.dtype == other.tensors[name].dtype and torch.equal(tensor, other.tensors[name])
+        name in other.tensors
+        and tensor.dtype == other.tensors[name].dtype
+        and torch.equal(tensor, other.tensors[name])
         for name, tensor in one.tensors.items()
     )
 

@@ -1,7 +1,8 @@
-"""Who answers a node's call in this process: the reference in one precision, weights in memory for that call only."""
+"""The reference in one precision, answering single nodes in this process; weights in memory for that call only."""
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,8 +17,6 @@ from day0_worker.stack import StackError
 from day0_worker.trees import decode_arguments, encode
 from day0_worker.weights import evaluate
 from torch import Tensor
-
-from .metrics import count_nonfinite
 
 _ATTENTION_HERE = ("eager", "sdpa")
 """What the CPU has; the masks that the model's own forward makes depend on it, so the arms use the target's."""
@@ -50,21 +49,33 @@ class Arm:
         self.options = reference_options(options)
         self._modules = NodeModules(skeleton.config, skeleton.architecture, dtype, self.options)
 
-    def run(self, node: Node, weights: Mapping[str, Tensor], call: Call) -> Call:
-        """The node's output, without a cache.
+    def run(self, node: Node, weights: Mapping[str, Tensor], call: Call, *, state: str | None = None) -> Call:
+        """The node's output.
+
+        Args:
+            node: of the skeleton.
+            weights: its parameters.
+            call: its arguments.
+            state: name of the sequence whose cache the arm keeps; None: no cache.
 
         Raises:
             ArmError: the node's module raised.
         """
         began = time.perf_counter()
         try:
-            args, kwargs = decode_arguments(call.tree, call.tensors, None)
-            return Call(*encode(self._modules.run(node.name, weights, args, kwargs)))
-        except Exception as error:  # third-party model code: whatever it raises becomes a finding at this node
+            args, kwargs = decode_arguments(call.tree, call.tensors)
+            return Call(*encode(self._modules.run(node.name, weights, args, kwargs, state)))
+        except (
+            Exception
+        ) as error:  # third-party model code: whatever it raises becomes a finding at this node
             text = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             raise ArmError(f"{node.name} fails in {self.dtype} on the CPU: {text}") from error
         finally:
             self.seconds += time.perf_counter() - began
+
+    def cache(self, state: str) -> Any:
+        """A copy of the sequence's cache as it stands, for the glue of the next walk to read."""
+        return copy.deepcopy(self._modules.cache(state))
 
 
 def reference_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -106,9 +117,3 @@ def loose_weights(skeleton: Skeleton, checkpoint: Checkpoint) -> dict[str, Tenso
         for node in containers
         for name, tensor in read_weights(node, resolve_weights(node, checkpoint)).items()
     }
-
-
-def nonfinite_weights(weights: Mapping[str, Tensor]) -> dict[str, int]:
-    """Parameters with NaN or infinity -> how many."""
-    counts = {name: count_nonfinite(tensor) for name, tensor in weights.items()}
-    return {name: count for name, count in counts.items() if count}
