@@ -1,4 +1,4 @@
-"""The reference in one precision, answering single nodes in this process; weights in memory for that call only."""
+"""The reference in one precision, answering single nodes in this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from day0_worker.weights import evaluate
 from torch import Tensor
 
 _ATTENTION_HERE = ("eager", "sdpa")
-"""What the CPU has; the masks that the model's own forward makes depend on it, so the arms use the target's."""
+"""What the CPU has; the masks that the model's own forward makes depend on it, so the arms use the
+target's."""
 
 
 class ArmError(Day0Error):

@@ -1,4 +1,4 @@
-"""Nodes of a model on a target: each kind is prepared once, and again by a worker that took a dead one's place."""
+"""Nodes of a model on a target; each kind is prepared once, and again after the worker died."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _HANGS_PER_KIND = 2
 class TargetNodes:
     """Runs single nodes of one model on one target.
 
-    A worker's death takes its prepared kinds with it; the next call prepares them again. A kind that cannot be
-    prepared, or that hung twice, is not tried any further: its error is raised again.
+    A worker's death takes its prepared kinds with it; the next call prepares them again. A kind that cannot
+    be prepared, or that hung twice, is not tried any further: its error is raised again.
 
     Args:
         target: with the capability `fragment`.

@@ -9,29 +9,33 @@ ENTRIES: tuple[Entry, ...] = (
         code="MIN001",
         title="Operator missing at a node",
         severity="error",
-        meaning="The target has no kernel, or no conversion, for an operator that the node calls with the real weights.",
-        remedy="See the operator's row in the coverage section for a way around, or ask the owner of the stack for it.",
+        meaning="The target has no kernel, or no conversion, for an operator that the node calls with the "
+        "real weights.",
+        remedy="See the operator's row in the coverage section for a way around, or ask the owner of the "
+        "stack for it.",
     ),
     Entry(
         code="MIN002",
         title="Dtype refused at a node",
         severity="error",
         meaning="The target has the operator, but not for the dtypes that the node gives it.",
-        remedy="Run the target in a dtype that it supports, for instance with /fp32, or cast around the operator.",
+        remedy="Run the target in a dtype that it supports, for instance with /fp32, or cast around the "
+        "operator.",
     ),
     Entry(
         code="MIN003",
         title="Shape refused or changed at a node",
         severity="error",
-        meaning="The target refuses the node's shapes or attributes, or gives an output of other shapes than the "
-        "reference.",
+        meaning="The target refuses the node's shapes or attributes, or gives an output of other shapes than "
+        "the reference.",
         remedy="Have the owner of the stack look at the node with the shapes in the message.",
     ),
     Entry(
         code="MIN004",
         title="Weights do not fit a node",
         severity="error",
-        meaning="Names or shapes of the node's weights are not those that the target's version of the node has.",
+        meaning="Names or shapes of the node's weights are not those that the target's version of the node "
+        "has.",
         remedy="Use the transformers version that the release was made for on both sides.",
     ),
     Entry(
@@ -46,13 +50,15 @@ ENTRIES: tuple[Entry, ...] = (
         title="Crash at a node",
         severity="error",
         meaning="The worker died while it ran the node. The other nodes were still tried.",
-        remedy="Send the log lines to the owner of the stack; probe the node's operators one by one to find the kernel.",
+        remedy="Send the log lines to the owner of the stack; probe the node's operators one by one to find "
+        "the kernel.",
     ),
     Entry(
         code="MIN007",
         title="Hang at a node",
         severity="error",
-        meaning="The worker did not answer within the time limit and was killed. The other nodes were still tried.",
+        meaning="The worker did not answer within the time limit and was killed. The other nodes were still "
+        "tried.",
         remedy="If the stack only compiles slowly, give a larger --timeout; else treat it as a crash.",
     ),
     Entry(
@@ -96,8 +102,10 @@ ENTRIES: tuple[Entry, ...] = (
         code="MIN013",
         title="Keys do not fit the target's loader",
         severity="error",
-        meaning="The target's own loader reports missing or unexpected names, or other shapes, for the cut-down release.",
-        remedy="Compare the names with those of the loader's model; a newer version of the stack may know the layout.",
+        meaning="The target's own loader reports missing or unexpected names, or other shapes, for the "
+        "cut-down release.",
+        remedy="Compare the names with those of the loader's model; a newer version of the stack may know "
+        "the layout.",
     ),
     Entry(
         code="MIN014",
@@ -110,7 +118,8 @@ ENTRIES: tuple[Entry, ...] = (
         code="MIN015",
         title="Cut-down release not written",
         severity="warning",
-        meaning="No smaller release could be made of this one, for the reason given, so the target's loader was not tried.",
+        meaning="No smaller release could be made of this one, for the reason given, so the target's loader "
+        "was not tried.",
         remedy="Load the whole release with the target, or remove the reason given.",
         undecided="unverified",
     ),
@@ -118,7 +127,8 @@ ENTRIES: tuple[Entry, ...] = (
         code="MIN016",
         title="Loaded release does not generate",
         severity="error",
-        meaning="The target loaded the cut-down release and then failed to continue the batch by four tokens.",
+        meaning="The target loaded the cut-down release and then failed to continue the batch by four "
+        "tokens.",
         remedy="Read the message; the nodes that failed in the decode phase are the likely cause.",
     ),
     Entry(
@@ -133,8 +143,8 @@ ENTRIES: tuple[Entry, ...] = (
         code="MIN018",
         title="Tensors without a place",
         severity="info",
-        meaning="The target's loader leaves out tensors for which the reference's structure has no place either, such as "
-        "those of multi-token prediction.",
+        meaning="The target's loader leaves out tensors for which the reference's structure has no place "
+        "either, such as those of multi-token prediction.",
         remedy="Nothing, unless these tensors are to be used.",
     ),
 )

@@ -9,56 +9,61 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM001",
         title="Node wrong by itself",
         severity="error",
-        meaning="Given the reference's own input, the node's output is further from the reference than the rounding of "
-        "the target's precision explains; the measure and its tolerance are in the message.",
-        remedy="Look at this node's operators in the coverage section first, then have the owner of the kernel at fault "
-        "reproduce it with the command in the evidence.",
+        meaning="Given the reference's own input, the node's output is further from the reference than the "
+        "rounding of the target's precision explains; the measure and its tolerance are in the message.",
+        remedy="Look at this node's operators in the coverage section first, then have the owner of the "
+        "kernel at fault reproduce it with the command in the evidence.",
     ),
     Entry(
         code="NUM002",
         title="Target fails at a node",
         severity="error",
-        meaning="The target gave no output for the node: it raised, died, hung or ran out of memory. Nodes after it were "
-        "still compared on the reference's input.",
-        remedy="Read the log lines in the evidence; the minimal run shows the same failure with fewer layers.",
+        meaning="The target gave no output for the node: it raised, died, hung or ran out of memory. Nodes "
+        "after it were still compared on the reference's input.",
+        remedy="Read the log lines in the evidence; the minimal run shows the same failure with fewer "
+        "layers.",
     ),
     Entry(
         code="NUM003",
         title="Output not finite",
         severity="error",
         meaning="The node's output holds NaN or infinity where the reference's is finite.",
-        remedy="Where the reference in the same precision overflows too, run the node in a wider dtype; else treat it as a "
-        "wrong kernel.",
+        remedy="Where the reference in the same precision overflows too, run the node in a wider dtype; else "
+        "treat it as a wrong kernel.",
     ),
     Entry(
         code="NUM004",
         title="Output of another shape",
         severity="error",
         meaning="The node's output has other parts or another shape than the reference's.",
-        remedy="Have the owner of the stack correct the node's export or kernel; nothing after it can be trusted.",
+        remedy="Have the owner of the stack correct the node's export or kernel; nothing after it can be "
+        "trusted.",
     ),
     Entry(
         code="NUM005",
         title="Error grows although no node is at fault",
         severity="warning",
-        meaning="Every node is right on the reference's input, but on the target's own stream the error grows faster than "
-        "that of the reference in the same precision.",
-        remedy="Look for a bias that is too small for one node: a coarser accumulation, a faster approximation.",
+        meaning="Every node is right on the reference's input, but on the target's own stream the error "
+        "grows faster than that of the reference in the same precision.",
+        remedy="Look for a bias that is too small for one node: a coarser accumulation, a faster "
+        "approximation.",
     ),
     Entry(
         code="NUM006",
         title="Weights not finite",
         severity="error",
-        meaning="Weights of the release hold NaN or infinity, so neither reference nor target can be right from there on.",
+        meaning="Weights of the release hold NaN or infinity, so neither reference nor target can be right "
+        "from there on.",
         remedy="Fetch the shard again; if its hash is right, report it to the publisher of the release.",
     ),
     Entry(
         code="NUM007",
         title="Other tokens chosen",
         severity="warning",
-        meaning="The target's next token differs from the reference's at more positions than chance explains although the "
-        "reference's margin there exceeds the rounding of the target's precision.",
-        remedy="Take the first node that is wrong by itself, or where none is, the growth of the error, as the cause.",
+        meaning="The target's next token differs from the reference's at more positions than chance explains "
+        "although the reference's margin there exceeds the rounding of the target's precision.",
+        remedy="Take the first node that is wrong by itself, or where none is, the growth of the error, as "
+        "the cause.",
     ),
     Entry(
         code="NUM008",
@@ -72,7 +77,8 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM009",
         title="Target does not run nodes",
         severity="warning",
-        meaning="The target does not claim the capability `fragment`, so its nodes cannot be compared one by one.",
+        meaning="The target does not claim the capability `fragment`, so its nodes cannot be compared one by "
+        "one.",
         remedy="Compare by a target that runs nodes on the same device, or wait for the stack to claim it.",
         undecided="unverified",
     ),
@@ -80,24 +86,24 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM010",
         title="Nodes off by what they received",
         severity="info",
-        meaning="These nodes are right on the reference's input and off on the target's own stream: they pass on the error "
-        "of a node before them.",
+        meaning="These nodes are right on the reference's input and off on the target's own stream: they "
+        "pass on the error of a node before them.",
         remedy="Correct the first faulty node; these need nothing of their own.",
     ),
     Entry(
         code="NUM011",
         title="Tokens routed otherwise",
         severity="info",
-        meaning="Some tokens of these nodes are far off while the typical token is right, in the number that near-ties "
-        "between experts explain.",
+        meaning="Some tokens of these nodes are far off while the typical token is right, in the number that "
+        "near-ties between experts explain.",
         remedy="Nothing; the choice between nearly equal experts is decided by rounding.",
     ),
     Entry(
         code="NUM012",
         title="No tokenizer",
         severity="info",
-        meaning="The release has no tokenizer.json, so token ids drawn by a fixed seed were compared and no prompt was "
-        "continued.",
+        meaning="The release has no tokenizer.json, so token ids drawn by a fixed seed were compared and no "
+        "prompt was continued.",
         remedy="Add tokenizer.json to the release to compare it on text.",
     ),
     Entry(
@@ -111,7 +117,8 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM014",
         title="Precision cannot be compared",
         severity="warning",
-        meaning="The reference cannot compute in the target's precision on the CPU, so there is no measure of its rounding.",
+        meaning="The reference cannot compute in the target's precision on the CPU, so there is no measure "
+        "of its rounding.",
         remedy="Compare the target in bf16, fp16, fp32 or fp64.",
         undecided="unverified",
     ),
@@ -119,8 +126,8 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM015",
         title="Comparison ended early",
         severity="error",
-        meaning="The reference itself could not go on: weights are missing or unreadable, or its own code failed. Nodes "
-        "before it were compared.",
+        meaning="The reference itself could not go on: weights are missing or unreadable, or its own code "
+        "failed. Nodes before it were compared.",
         remedy="Correct what the message names; finished nodes are kept.",
         undecided="blocked",
     ),

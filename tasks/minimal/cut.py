@@ -1,4 +1,4 @@
-"""A release cut down to the first layer of each kind: a view on the real weights, and a folder in HF format."""
+"""A release cut down to the first layer of each kind, as a view on the real weights and as a folder."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ class RenamedCheckpoint:
 
 
 def cut_release(release: Release, skeleton: Skeleton, store: RunStore) -> Cut:
-    """The release with the first layer of each kind; where that changes a layer's kind, with all up to the last of them.
+    """The release with the first layer of each kind or, where that changes one, all up to the last of them.
 
-    Some families derive a layer's kind from its index by rules that no config key can restate. So the cut is checked:
-    its own skeleton must give each layer the kind that it has in the whole model.
+    Some families derive a layer's kind from its index by rules that no config key can restate. So the cut is
+    checked: its own skeleton must give each layer the kind that it has in the whole model.
 
     Raises:
         SkeletonError: E450, the config does not say how many layers there are, or no cut keeps the kinds.
@@ -130,10 +130,10 @@ def cut_release(release: Release, skeleton: Skeleton, store: RunStore) -> Cut:
 
 
 def write_cut(cut: Cut, folder: Path) -> None:
-    """Writes the cut-down release as a folder that any loader of the HF format takes, unless it is there already.
+    """Writes the cut-down release in HF format, unless it is there already.
 
-    Tensors are streamed, one in memory at a time, quantised ones as they are stored. config.json comes last: a folder
-    that has it is complete.
+    Tensors are streamed, one in memory at a time, quantised ones as they are stored. config.json comes last:
+    a folder that has it is complete.
     """
     if (folder / "config.json").is_file():
         return
@@ -181,10 +181,10 @@ def _spelt(skeleton: Skeleton) -> Mapping[str, Any]:
 
 
 def _names(checkpoint: Checkpoint, skeleton: Skeleton, kept: Sequence[int]) -> dict[str, str]:
-    """New name -> old name of every tensor of the cut: those of the layers kept, and all that belong to no layer.
+    """New name -> old name of each tensor of the layers kept, and of all that belong to no layer.
 
-    A layer's tensors are found by the stem (`model.layers.3.`) that the tensors of its recipes share, so that side
-    tensors which no recipe reads come along.
+    A layer's tensors are found by the stem (`model.layers.3.`) that the tensors of its recipes share, so that
+    side tensors which no recipe reads come along.
     """
     stems = _stems(skeleton)
     lists = {stem[: -len(f"{index}.")] for stem, index in stems.items()}

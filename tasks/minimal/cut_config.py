@@ -9,8 +9,8 @@ _COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _LEFT_OUT = {"auto_map"}
 """Names repository code, which is not copied."""
 _COMPUTED_LISTS = ("layer_types", "mlp_layer_types", "layers_block_type")
-"""Lists, one word a layer, that transformers derives from periods and offsets where config.json does not spell them
-out; once layers are left out, only the list still says what each is."""
+"""Lists, one word a layer, that transformers derives from periods and offsets where config.json does not
+spell them out; once layers are left out, only the list still says what each is."""
 
 
 def text_part(config: Mapping[str, Any]) -> str:
@@ -41,8 +41,8 @@ def cut_config(
         config: config.json as parsed.
         kept: original indices, ascending.
         moe: those of them with experts.
-        spelt: the same part of the config as transformers completes it; lists that config.json leaves to be computed
-            are taken from it.
+        spelt: the same part of the config as transformers completes it; lists that config.json leaves to be
+            computed are taken from it.
     """
     name = text_part(config)
     part = dict(config[name] if name else config)

@@ -28,7 +28,8 @@ CODES: Mapping[str, str] = {
 _OPERATORS = (
     r"aten::[A-Za-z_0-9]+(?:\.[A-Za-z_0-9]+)?",
     r"aten\.[A-Za-z_0-9]+\.[A-Za-z_0-9]+",
-    r"(?:could not find an implementation for|unsupported (?:onnx )?(?:op|operator|node)s?:?) *'?([A-Za-z_0-9]+)(?=\(\d+\)|')",
+    r"could not find an implementation for *'?([A-Za-z_0-9]+)(?=\(\d+\)|')",
+    r"unsupported (?:onnx )?(?:op|operator|node)s?:? *'?([A-Za-z_0-9]+)",
     r"[\"']([A-Za-z_0-9]+)[\"'] not implemented for",
     r"([A-Za-z_0-9]+) is not implemented for",
 )
@@ -94,11 +95,12 @@ def load_findings(
     ]
     parts = [f"{len(names)} keys {what}: {_some(names)}" for names, what in wrong if names]
     if parts:
-        said = f"The loader of {target} finds the names or shapes of the checkpoint not to fit: {'; '.join(parts)}."
+        said = f"The loader of {target} finds that keys do not fit: {'; '.join(parts)}."
         return [make_finding("MIN013", subject, said, evidence=(repro,))]
     left = [name for name in load.unexpected if name in unused]
     if left:
-        said = f"The loader of {target} leaves out {len(left)} tensors that the model has no place for: {_some(left)}."
+        what = f"{len(left)} tensors that the model has no place for: {_some(left)}"
+        said = f"The loader of {target} leaves out {what}."
         return [make_finding("MIN018", subject, said)]
     return []
 

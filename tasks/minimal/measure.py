@@ -1,4 +1,4 @@
-"""The minimal run: the first layers of each kind with the real weights, then a cut-down release in the target's own loader."""
+"""The minimal run: first layers of each kind on real weights, then a cut-down release in the loader."""
 
 from __future__ import annotations
 
@@ -186,7 +186,8 @@ def _loaded(
             generated, peak = [list(row) for row in generation.tokens], generation.peak_bytes
         except (WorkerError, UnsupportedError) as error:
             subject = Subject(kind="target", name=spec)
-            said = f"{spec} loaded the cut-down release and does not generate ({outcome_of(error)}): {detail_of(error)}."
+            why = f"({outcome_of(error)}): {detail_of(error)}"
+            said = f"{spec} loaded the cut-down release and does not generate {why}."
             findings.append(make_finding("MIN016", subject, said, evidence=(*log_of(error), repro)))
     return _Loaded(
         findings=findings,

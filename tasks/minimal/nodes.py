@@ -1,8 +1,8 @@
-"""The nodes of the cut-down release on the target: one small batch, a prefill, then one decode step on its cache.
+"""The nodes of the cut-down release on the target: a prefill of a small batch, then one decode step.
 
-The reference answers the same calls in this process and in the target's precision. Where the target fails, its answer
-lets the walk go on, so that every node is tried however many fail. Bound: the weights of one node, twice, and the caches
-of a few layers over sixteen tokens.
+The reference answers the same calls in this process and in the target's precision. Where the target fails,
+its answer lets the walk go on, so that every node is tried however many fail. Bound: the weights of one node,
+twice, and the caches of a few layers over sixteen tokens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NodeRuns:
 
 
 def batch(config: Mapping[str, Any]) -> list[list[int]]:
-    """The token ids of the batch, drawn by a fixed seed: two sequences of sixteen, or of what the model takes."""
+    """Token ids drawn by a fixed seed: two sequences of sixteen, or of what the model takes."""
     text = config.get("text_config")
     part = {**config, **text} if isinstance(text, Mapping) else config
     vocabulary = int(part.get("vocab_size") or 2)

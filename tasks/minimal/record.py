@@ -20,8 +20,8 @@ class NodeRunFact(Value):
         kind: its kind.
         role: its role.
         phase: `prefill` or `decode`.
-        outcome: `ran`, or the class of failure: `missing_operator`, `dtype`, `shape`, `key_mismatch`, `memory`,
-            `crash`, `hang`, `import`, `unsupported`, `nonfinite`, `runtime`, `not_run`.
+        outcome: `ran`, or the class of failure: `missing_operator`, `dtype`, `shape`, `key_mismatch`,
+            `memory`, `crash`, `hang`, `import`, `unsupported`, `nonfinite`, `runtime`, `not_run`.
         detail: the error in one line, empty where it ran.
     """
 

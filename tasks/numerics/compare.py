@@ -1,11 +1,11 @@
-"""The walk over all nodes: reference, noise arm and target in lockstep, each node's weights resolved once for all.
+"""The walk over all nodes: reference, noise arm and target in lockstep, weights resolved once for all.
 
-Three forwards of the model's own code stop at every node at the same time: the reference's, in fp32 (fp64 where the
-target computes in fp32); the noise arm's, the reference in the target's precision; and the target's own. The target
-is asked twice: on the reference's input (local) and on its own stream (propagated).
+Three forwards of the model's own code stop at every node at the same time: the reference's, in fp32 (fp64
+where the target computes in fp32); the noise arm's, the reference in the target's precision; and the target's
+own. The target is asked twice: on the reference's input (local) and on its own stream (propagated).
 
-Bound: one node's weights in one arm's precision at a time, beside its file pages; the inputs and outputs of one node on
-three streams; sums in fp64 over chunks. It does not grow with the number of layers.
+Bound: one node's weights in one arm's precision at a time, beside its file pages; the inputs and outputs of
+one node on three streams; sums in fp64 over chunks. It does not grow with the number of layers.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Run:
         )
 
     def _step(self, first: NodeCall, second: NodeCall) -> tuple[NodeFacts, bool]:
-        """Facts of one call, and whether it was the last and is known already, so that nothing is left to do."""
+        """Facts of one call, and whether it was the last and known before, so that nothing is left to do."""
         node = self.case.skeleton.node(first.node)
         own = next(self._own) if self._own is not None else None
         inputs = Inputs(first.call, second.call, own.call if own is not None else None)

@@ -134,8 +134,9 @@ def _output(nodes: Sequence[NodeFacts], target: str) -> list[Finding]:
     if logits is None or logits.decisive <= decisive_limit(logits):
         return []
     said = (
-        f"{target} chooses another token than the reference at {logits.decisive} of {logits.positions} positions where "
-        f"the reference is decided; top-1 agreement {float(logits.top1):.3f}, KL {float(logits.kl):.3g} nats."
+        f"{target} chooses another token than the reference at {logits.decisive} of {logits.positions} "
+        f"positions where the reference is decided; top-1 agreement {float(logits.top1):.3f}, "
+        f"KL {float(logits.kl):.3g} nats."
     )
     return [make_finding("NUM007", Subject(kind="metric", name="decisive"), said)]
 

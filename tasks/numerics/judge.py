@@ -55,8 +55,9 @@ def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Jud
         target: of the target's output.
         noise: of the noise arm's output, on the same input.
         eps: machine epsilon of the target's precision (2^-7 for bf16).
-        routed: whether tokens may be routed to other experts by rounding alone. Such a node is judged by its typical
-            token, by the gain of the tokens that were not, and by how many were; not by sums that a few flips rule.
+        routed: whether tokens may be routed to other experts by rounding alone. Such a node is judged by its
+            typical token, by the gain of the tokens that were not, and by how many were; not by sums that a
+            few flips rule.
     """
     floor = eps * thresholds.NOISE_FLOOR_ULP
     typical = max(_median(noise.errors), floor)
@@ -148,7 +149,7 @@ def _median(values: Tensor) -> float:
 def judge_all(
     targets: Sequence[Distance], noises: Sequence[Distance], *, eps: float, routed: bool
 ) -> Judgement | None:
-    """The judgement of an output of several tensors: that of the worst of them; None where there is none to judge."""
+    """The judgement of the worst of an output's tensors; None where there is none to judge."""
     if not targets or len(targets) != len(noises):
         return None
     judged = [judge(t, n, eps=eps, routed=routed) for t, n in zip(targets, noises, strict=True)]

@@ -144,7 +144,7 @@ def _tokenizer(question: Question) -> tuple[Tokenizer | None, list[Finding]]:
     )
     vocabulary = vocabulary_of(question.skeleton.config)
     if largest >= vocabulary:
-        said = f"tokenizer.json gives the token id {largest}, but the model's vocabulary has {vocabulary} entries."
+        said = f"tokenizer.json gives the token id {largest}, the model's vocabulary has {vocabulary} entries."
         return None, [make_finding("NUM013", subject, said)]
     return tokenizer, []
 
@@ -164,7 +164,7 @@ def _with_tokens(case: Case, question: Question, tokenizer: Tokenizer | None) ->
 
 
 def _drafted(case: Case, question: Question, start: Sequence[int]) -> list[int]:
-    """The reference's continuation of the prompt, kept for every target; none where it would take long or cannot be."""
+    """The reference's continuation of the prompt, kept for every target; none where it would take long."""
     weights = sum(info.bytes for info in case.checkpoint.tensors.values())
     if weights > thresholds.NUMERICS_SAY_BYTES:
         return []

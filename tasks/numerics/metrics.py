@@ -4,7 +4,8 @@ With target t and reference r, over all elements or over one token's elements:
 
 - relative L2: ||t - r|| / ||r||
 - cosine: <t, r> / (||t|| ||r||); centred: the same with each side's mean taken off first
-- gain of a token: <t, r> / <r, r> - 1. Rounding scatters it around zero, a coherent error shifts its mean; relative
+- gain of a token: <t, r> / <r, r> - 1. Rounding scatters it around zero, a coherent error shifts its mean;
+  relative
   L2 alone is blind to that (a block's output times 1.01 stays within four times the noise of bf16).
 
 A measure that does not apply (a reference of zeros, a constant tensor) is NaN, never a good value.
@@ -23,7 +24,8 @@ _CHUNK_ELEMENTS = 1 << 22
 _TINY = 1e-150
 """Norms below it underflow when squared in fp64; the tensor counts as zero."""
 _CONSTANT = 1e-12
-"""Share of the sum of squares below which the spread about the mean is the rounding of the sums themselves."""
+"""Share of the sum of squares below which the spread about the mean is the rounding of the sums
+themselves."""
 
 
 @dataclass(frozen=True)

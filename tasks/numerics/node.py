@@ -70,7 +70,7 @@ class Inputs:
 
     @property
     def local(self) -> Call:
-        """The reference's arguments in the dtypes, and with the masks, that the target's precision has there."""
+        """The reference's arguments with the dtypes and masks that the target's precision has there."""
         return cast_like(self.reference, self.noise)
 
 
@@ -79,8 +79,9 @@ def run_reference(
 ) -> Unit:
     """The reference's unit of a node.
 
-    `reference` is the node's output on the reference's stream, `noise` on the noise arm's, `noise_local` the noise arm's
-    on the reference's input. Where the noise arm fails, its stream goes on with the reference's output.
+    `reference` is the node's output on the reference's stream, `noise` on the noise arm's, `noise_local` the
+    noise arm's on the reference's input. Where the noise arm fails, its stream goes on with the reference's
+    output.
 
     Raises:
         ArmError: the reference itself failed.
@@ -102,7 +103,7 @@ def run_reference(
 def run_target(
     node: Node, expressions: Mapping[str, Any], inputs: Inputs, target: TargetNodes
 ) -> tuple[Call | None, Call | None, Day0Error | None]:
-    """The target's output on the reference's input and on its own stream, None where it gave none, and its first error.
+    """The target's output on the reference's input and on its own stream, and its first error.
 
     After an error on the reference's input its own stream is not tried: it would only fail, or hang, again.
     """

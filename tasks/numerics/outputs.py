@@ -18,8 +18,8 @@ _TOP = 5
 def compare_logits(target: Tensor, reference: Tensor, noise: Tensor) -> Logits:
     """Compares next-token choices under the same tokens.
 
-    A disagreement is decisive where the reference's margin between its two best tokens exceeds what rounding does to a
-    difference of two logits, by the noise arm's RMS error at that position.
+    A disagreement is decisive where the reference's margin between its two best tokens exceeds what rounding
+    does to a difference of two logits, by the noise arm's RMS error at that position.
 
     Args:
         target: [positions, vocabulary], on the target's own stream.
@@ -27,7 +27,8 @@ def compare_logits(target: Tensor, reference: Tensor, noise: Tensor) -> Logits:
         noise: [positions, vocabulary], the reference in the target's precision on its own stream.
 
     Returns:
-        Top-1 and top-5 agreement as shares, KL(reference || target) in nats per position, decisive disagreements.
+        Top-1 and top-5 agreement as shares, KL(reference || target) in nats per position, decisive
+        disagreements.
     """
     positions = reference.shape[0]
     same = decisive = 0

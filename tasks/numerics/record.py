@@ -26,7 +26,8 @@ class Metrics(Value):
         ratio: rel_l2 over the noise arm's rel_l2.
         token_ratio: median of the tokens' rel_l2 over the noise arm's median.
         worst_ratio: worst_token over the noise arm's.
-        outliers: tokens of a routed node that are too far off for rounding; near-ties that were routed otherwise.
+        outliers: tokens of a routed node that are too far off for rounding; near-ties that were routed
+            otherwise.
         nonfinite: NaN and infinity in the target's output that the reference does not have.
     """
 

@@ -1,8 +1,9 @@
 """What reference and target continue the prompt with, greedily.
 
-The comparison runs on prompt, reference's continuation and texts, so its own logits say where the target would have
-chosen otherwise: up to there its continuation is the reference's. Only after a difference does the target walk again,
-on its own words and a fresh draft of the reference's, at the same length, so that nothing has to be compiled anew.
+The comparison runs on prompt, reference's continuation and texts, so its own logits say where the target
+would have chosen otherwise: up to there its continuation is the reference's. Only after a difference does the
+target walk again, on its own words and a fresh draft of the reference's, at the same length, so that nothing
+has to be compiled anew.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from .record import Says
 from .values import float_tensors
 
 _FURTHER_WALKS = 3
-"""Of a target that differs; each brings one word at least, and all that are left where it differs in one only."""
+"""Of a target that differs; each brings one word at least, and all that are left where it differs in one
+only."""
 
 
 def draft(case: Case, start: Sequence[int], count: int) -> list[int]:
-    """The reference's greedy continuation of `start`, in fp32; weights stay in memory where they are small."""
+    """The reference's greedy continuation of `start`, in fp32; small weights stay in memory meanwhile."""
     reference = StreamingReference(
         case.skeleton,
         case.checkpoint,
@@ -60,7 +62,7 @@ def says(case: Case, prompt: str, tokenizer: Tokenizer, head: NodeFacts, target:
 
 
 def _accepted(drafted: Sequence[int], chosen: Sequence[int]) -> list[int]:
-    """What the target says as far as its choices show: the draft up to the first difference, then its own word."""
+    """What the target says as far as it shows: the draft up to the first difference, then its own word."""
     said: list[int] = []
     for word, own in zip(drafted, chosen, strict=False):
         said.append(own)
@@ -81,7 +83,7 @@ def _continued(case: Case, said: list[int], count: int, target: TargetNodes) -> 
 
 
 def _walk(case: Case, begin: Sequence[int], after: int, target: TargetNodes) -> Sequence[int]:
-    """The target's choices for the words from position `after` of `begin` on; none where it fails on the way."""
+    """The target's choices for the words from position `after` of `begin` on; none where it fails."""
     ids = [*begin, *case.tokens.ids[len(begin) :]]
     glue = Glue(
         case.skeleton,

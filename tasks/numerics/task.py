@@ -11,7 +11,7 @@ from .record import STAGE, STAGE_VERSION, NumericsRecord
 
 
 def run(job: StageJob, inventory: RecordRef, minimal: RecordRef) -> RecordRef:
-    """Compares every node of the model on the job's target with the reference, or reads the record from the store.
+    """Compares every node on the job's target with the reference, or reads the record from the store.
 
     The minimal run only has to be over: what it could not run is tried again here, node by node.
 

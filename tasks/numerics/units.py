@@ -1,7 +1,8 @@
 """Finished nodes in the run store, so that a killed comparison goes on after the last of them.
 
-A unit's key covers all nodes before it, since a node's input depends on them; one changed tensor changes the keys from
-its node on. Units of the reference know nothing of the target and serve every target of the same precision.
+A unit's key covers all nodes before it, since a node's input depends on them; one changed tensor changes the
+keys from its node on. Units of the reference know nothing of the target and serve every target of the same
+precision.
 """
 
 from __future__ import annotations
