@@ -173,7 +173,7 @@ def reserve_bytes(architecture: Architecture, layout: Layout) -> int:
     """Bytes per device held back for activations, graphs and communication; an estimate.
 
     Activations: at the widest point of a step each token has its hidden state three times (input, residual,
-    output) and a gate, an up and a product of the feed-forward's width, of the dense layer or of top-k experts;
+    output) and a gate, an up and a product of the feed-forward's width (dense, or top-k experts);
     bf16. Logits: one row a sequence, in fp32, of at most 256 sequences.
     """
     hidden = architecture.hidden_size

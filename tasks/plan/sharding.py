@@ -90,8 +90,8 @@ def split_kind(pattern: TensorPattern) -> str:
 
 def _per_output(pattern: TensorPattern) -> bool:
     """Whether a tensor has one value an output, as biases have: a row-parallel layer keeps those whole."""
-    dims = len(pattern.shape) - ("experts" in pattern.pattern and "{e}" not in pattern.pattern)
-    return dims < 2
+    stacked = pattern.owner == "expert" and "{e}" not in pattern.pattern  # the first dimension counts experts
+    return len(pattern.shape) - stacked < 2
 
 
 def device_share(pattern: TensorPattern, layout: Layout, heads: Heads) -> Fraction:
