@@ -84,7 +84,7 @@ def _nonzero(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mappin
 def _masked_select(
     oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> torch.Tensor:
-    return args[0].new_empty((_rows(args[1].numel()),))
+    return torch.empty((_rows(args[1].numel()),), dtype=args[0].dtype, device="meta")
 
 
 def _bincount(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:

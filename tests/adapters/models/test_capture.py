@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from day0.adapters.models.capture import capture_phases, long_prefill_tokens
+from support.captured import calls_of, meta_model
+from support.tiny_models import TINY, save_tiny
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "gpt_oss", "mamba2"])
+def test_every_phase_is_captured(model_type: str) -> None:
+    phases = {call.phase for call in calls_of(model_type)}
+    assert phases == {"prefill", "decode", "long_prefill", "sampling"}
+
+
+def test_counts_and_module_paths_are_the_models() -> None:
+    (query,) = [
+        call
+        for call in calls_of("llama")
+        if call.phase == "prefill" and call.op == "aten.mm.default" and list(call.shapes[1]) == [32, 32]
+    ]
+    # q_proj and o_proj of three layers are 32 by 32
+    assert query.count == 6
+    assert query.module == "model.layers.0.self_attn.q_proj"
+
+
+def test_decode_reads_the_cache() -> None:
+    attention = [
+        call
+        for call in calls_of("llama")
+        if call.phase == "decode" and call.op == "aten.scaled_dot_product_attention.default"
+    ]
+    assert [list(map(list, call.shapes)) for call in attention] == [
+        [[1, 4, 1, 8], [1, 2, 65, 8], [1, 2, 65, 8]]
+    ]
+
+
+def test_sampling_holds_what_generate_does() -> None:
+    ops = {call.op for call in calls_of("llama") if call.phase == "sampling"}
+    assert {
+        "aten.argmax.default",
+        "aten.topk.default",
+        "aten.sort.default",
+        "aten.multinomial.default",
+    } <= ops
+
+
+def test_a_phase_that_cannot_run_is_told_and_the_others_count() -> None:
+    model = meta_model("llama")
+
+    class NoCache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = model
+
+        def forward(self, **inputs: Any) -> Any:
+            return {"logits": self.inner(**inputs).logits}
+
+    told = []
+    calls = capture_phases(NoCache(), model.config, report=told.append)
+    assert [(anomaly.code, anomaly.subject) for anomaly in told] == [("phase_not_captured", "decode")]
+    assert {call.phase for call in calls} == {"prefill", "long_prefill", "sampling"}
+
+
+def test_the_long_prefill_goes_beyond_the_window() -> None:
+    from transformers import AutoConfig
+
+    assert long_prefill_tokens(AutoConfig.for_model("llama", max_position_embeddings=128)) == 128
+    assert long_prefill_tokens(AutoConfig.for_model("llama", max_position_embeddings=99999)) == 4096
+    wide = AutoConfig.for_model("mistral", sliding_window=8000, max_position_embeddings=99999)
+    assert long_prefill_tokens(wide) == 8001
+
+
+@pytest.mark.slow
+def test_a_671b_model_takes_seconds_and_little_memory() -> None:
+    import subprocess
+    import sys
+
+    script = """
+import resource, time, torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from day0.adapters.models.capture import capture_phases
+config = AutoConfig.for_model("deepseek_v3")
+with torch.device("meta"):
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+calls = capture_phases(model, config)
+assert sum(p.numel() for p in model.parameters()) > 670e9
+print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=200, check=True
+    )
+    seconds, megabytes = map(float, done.stdout.split()[-2:])
+    assert seconds < 20
+    assert megabytes < 800
+
+
+class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
+        self.ops: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.ops.add(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def attention_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the one attention operator becomes on the CPU is the CPU's choice."""
+    attention = torch.nn.functional.scaled_dot_product_attention
+
+    def unseen(*args: Any, **kwargs: Any) -> torch.Tensor:
+        with _disable_current_modes():
+            return attention(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", unseen)
+
+
+_HOST = {"aten.lift_fresh.default", "aten.detach.default", "prim.device.default"}
+"""Bookkeeping of tensors that are on the host already."""
+
+_FEW = ("llama", "qwen3_moe", "mamba2")
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    [*_FEW, *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(TINY) if name not in _FEW)],
+)
+@pytest.mark.usefixtures("attention_unseen")
+def test_what_a_real_run_dispatches_was_captured(model_type: str, tmp_path: Any) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(save_tiny(model_type, tmp_path), dtype=torch.bfloat16)
+    prompt, token = torch.arange(20)[None], torch.tensor([[5]])
+    seen = _Seen()
+    with torch.no_grad(), seen:
+        output = model(input_ids=prompt, use_cache=True)
+        model(input_ids=token, cache=output.cache, use_cache=True)
+    assert seen.ops - {call.op for call in calls_of(model_type)} <= _HOST

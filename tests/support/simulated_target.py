@@ -1,0 +1,46 @@
+"""Opens the simulated accelerator as a target, without installing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import pytest
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.worker import Worker, WorkerPlan
+from day0.adapters.base.worker_sources import pack_sources
+from day0.adapters.targets.target import WorkerTarget
+
+OpenSimulated = Callable[..., WorkerTarget]
+
+
+@pytest.fixture
+def open_simulated() -> Iterator[OpenSimulated]:
+    """`open_simulated(timeout=5, missing="aten.silu.default", ...)`; closed at the end of the test."""
+    opened: list[WorkerTarget] = []
+
+    def open_one(timeout: float = 20.0, dtype: str = "bf16", **faults: str) -> WorkerTarget:
+        target = _target(timeout, dtype, faults)
+        opened.append(target)
+        return target
+
+    yield open_one
+    for target in opened:
+        target.close()
+
+
+def _target(timeout: float, dtype: str, faults: Mapping[str, str]) -> WorkerTarget:
+    plan = WorkerPlan(
+        hello={
+            "stack": "support.simulated_accelerator:SimulatedAccelerator",
+            "device": "cpu",
+            "count": 1,
+            "dtype": dtype,
+            "options": {name.rstrip("_"): value for name, value in faults.items()},
+        },
+        sources=pack_sources("support.simulated_accelerator"),
+        command=(),
+        memory_limit=4 * 2**30,
+        log=None,
+    )
+    return WorkerTarget(TargetSpec.parse(f"simulated@cpu/{dtype}"), partial(Worker, plan), timeout)
