@@ -70,7 +70,7 @@ def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Jud
     gain, score = _gain(target, noise, floor, kept)
     ratio = target.rel_l2 / _at_least(noise.rel_l2, floor)
     token_ratio = _median(target.errors) / typical
-    worst_ratio = target.worst_token / _at_least(noise.worst_token, floor)
+    worst_ratio = target.worst_token / _at_least(noise.worst_token, eps)
     outliers = int((target.errors > limit).sum()) if routed else 0
     metrics = Metrics(
         rel_l2=json_number(target.rel_l2),

@@ -144,7 +144,7 @@ def _tokenizer(question: Question) -> tuple[Tokenizer | None, list[Finding]]:
     )
     vocabulary = vocabulary_of(question.skeleton.config)
     if largest >= vocabulary:
-        said = f"tokenizer.json gives the token id {largest}, the model's vocabulary has {vocabulary} entries."
+        said = f"tokenizer.json gives the token id {largest}, the model's vocabulary has {vocabulary}."
         return None, [make_finding("NUM013", subject, said)]
     return tokenizer, []
 

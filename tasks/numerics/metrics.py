@@ -110,10 +110,12 @@ def count_nonfinite(tensor: Tensor) -> int:
     if not tensor.is_floating_point():
         return 0
     flat = tensor.reshape(-1)
-    return sum(
-        int((~torch.isfinite(piece if piece.element_size() > 1 else piece.float())).sum())
-        for piece in flat.split(_CHUNK_ELEMENTS)
-    )
+    count = 0
+    for start in range(0, flat.numel(), _CHUNK_ELEMENTS):
+        piece = flat[start : start + _CHUNK_ELEMENTS]
+        # torch has no isfinite for the one-byte floats.
+        count += int((~torch.isfinite(piece if piece.element_size() > 1 else piece.float())).sum())
+    return count
 
 
 def nonfinite_weights(weights: Mapping[str, Tensor]) -> dict[str, int]:

@@ -32,7 +32,7 @@ class Tokens:
 
 def length_for(config: Mapping[str, Any]) -> int:
     """Tokens to compare: `NUMERICS_TOKENS`, or fewer where the model takes no more positions."""
-    limits = [
+    limits: list[int] = [
         part[key]
         for part in _parts(config)
         for key in ("max_position_embeddings", "n_positions", "max_seq_len")

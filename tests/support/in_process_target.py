@@ -1,0 +1,131 @@
+"""The eager stack called in this process, with faults that a test asks for: the stage's own work without a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from day0.adapters.base.errors import RemoteError, WorkerCrashed
+from day0.adapters.base.target import (
+    Answer,
+    Call,
+    Device,
+    Fragment,
+    Generation,
+    LoadReport,
+    TargetDescription,
+)
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Fingerprint
+from day0.adapters.targets.eager import EagerStack
+from day0_worker import NodeRun, StackError, trees
+from day0_worker.weights import evaluate
+
+Fault = Callable[[torch.Tensor], torch.Tensor]
+
+
+def scaled(factor: float) -> Fault:
+    """A fault that multiplies the output."""
+    return lambda tensor: tensor * factor
+
+
+def dies(tensor: torch.Tensor) -> torch.Tensor:
+    """A fault that takes the worker with it."""
+    raise WorkerCrashed("the worker died by signal 11", log=["Fatal Python error: Segmentation fault"])
+
+
+def lacks_an_operator(tensor: torch.Tensor) -> torch.Tensor:
+    """A fault that names an operator."""
+    raise RemoteError(
+        "Could not run 'aten::silu.out' with arguments from the 'Faulty' backend",
+        kind="missing_operator",
+        type_name="NotImplementedError",
+    )
+
+
+class InProcessTarget:
+    """Answers as a worker with the eager stack would.
+
+    Args:
+        text: the target, e.g. `eager@cpu/bf16`.
+        faults: node name -> what happens to its output.
+        capabilities: that it claims.
+
+    Attributes:
+        runs: node names, in the order in which they were run.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        faults: Mapping[str, Fault] | None = None,
+        capabilities: Sequence[str] = ("op", "fragment", "model", "generate"),
+    ) -> None:
+        self.spec = TargetSpec.parse(text)
+        self.timeout = 60.0
+        self.faults = dict(faults or {})
+        self.capabilities = capabilities
+        self.runs: list[str] = []
+        self._start()
+
+    def describe(self) -> TargetDescription:
+        return TargetDescription(
+            api=1,
+            capabilities=self.capabilities,
+            dtypes={"weights": ["bf16", "fp32"], "activations": ["bf16", "fp32"], "collectives": []},
+            devices=[Device(name="cpu")],
+            fingerprint=Fingerprint(family="eager", exact={"faults": ",".join(sorted(self.faults))}),
+        )
+
+    def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
+        args, kwargs = trees.decode_arguments(example.tree, example.tensors)
+        return self._stack.prepare(vars(fragment), args, kwargs, mode, weights)
+
+    def run(
+        self, handle: str, node: str, weights: Mapping[str, Any], inputs: Call, *, state: str | None = None
+    ) -> Answer:
+        self.runs.append(node)
+        args, kwargs = trees.decode_arguments(inputs.tree, inputs.tensors)
+        tensors = {name: evaluate(expression, {}) for name, expression in weights.items()} or None
+        try:
+            output = self._stack.run(NodeRun(handle, node, tensors, args, kwargs, state))
+        except StackError as error:
+            raise RemoteError(str(error), kind=error.kind, type_name="StackError") from error
+        if node in self.faults:
+            try:
+                output = _changed(output, self.faults[node])
+            except WorkerCrashed:
+                self._start()
+                raise
+        return Answer(Call(*trees.encode(output)), 0.001, 1000, {}, ())
+
+    def load(self, folder: str, *, dtype: str) -> LoadReport:
+        said = self._stack.load(folder, dtype)
+        names = ("missing", "unexpected", "mismatched", "seconds", "weight_bytes")
+        return LoadReport(**{name: said[name] for name in names})
+
+    def generate(self, tokens: Sequence[Sequence[int]], *, new_tokens: int) -> Generation:
+        said = self._stack.generate([list(row) for row in tokens], new_tokens)
+        return Generation(said["tokens"], said["first_token_seconds"], said["seconds"], 0)
+
+    def run_op(self, *_: Any) -> Answer:
+        raise NotImplementedError
+
+    def score(self, *_: Any) -> Answer:
+        raise NotImplementedError
+
+    def launch(self, *_: Any) -> Sequence[Mapping[str, Any]]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def _start(self) -> None:
+        self._stack = EagerStack(self.spec.device, 1, self.spec.dtype, self.spec.options)
+
+
+def _changed(output: Any, fault: Fault) -> Any:
+    if isinstance(output, torch.Tensor):
+        return fault(output)
+    return type(output)([fault(output[0]), *output[1:]])

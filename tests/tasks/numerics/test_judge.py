@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import math
+
+import torch
+from day0.tasks.numerics.judge import judge, judge_all
+from day0.tasks.numerics.metrics import distance
+
+EPS = 2.0**-7
+
+
+def rounded(reference: torch.Tensor, seed: int) -> torch.Tensor:
+    """The reference as another kernel in bf16 would give it: a few roundings on the way, then that of the output."""
+    torch.manual_seed(seed)
+    return (reference * (1 + EPS / 4 * torch.randn_like(reference))).bfloat16()
+
+
+def reference(tokens: int = 200, width: int = 64) -> torch.Tensor:
+    torch.manual_seed(99)
+    return torch.randn(1, tokens, width)
+
+
+def test_rounding_is_no_fault() -> None:
+    r = reference()
+    noise = distance(rounded(r, 1), r)
+    for seed in range(2, 12):
+        found = judge(distance(rounded(r, seed), r), noise, eps=EPS, routed=False)
+        assert found.excess is None
+        assert found.applies
+
+
+def test_one_percent_is_found_by_its_gain_although_relative_l2_is_blind() -> None:
+    r = reference()
+    noise = distance(rounded(r, 1), r)
+    found = judge(distance((rounded(r, 2).float() * 1.01).bfloat16(), r), noise, eps=EPS, routed=False)
+    assert found.excess is not None
+    assert found.excess.metric == "gain_score"
+    assert float(found.metrics.ratio) < 5
+
+
+def test_an_exact_noise_arm_is_held_to_half_an_ulp() -> None:
+    r = reference().bfloat16().float()
+    noise = distance(r.bfloat16(), r)
+    assert judge(noise, noise, eps=EPS, routed=False).excess is None
+    one_ulp = torch.nextafter(r.bfloat16(), torch.full_like(r, 1e30).bfloat16())
+    found = judge(distance((r * 1.01).bfloat16(), r), noise, eps=EPS, routed=False)
+    assert found.excess is not None
+    few = r.bfloat16().clone()
+    few[0, ::50] = one_ulp[0, ::50]
+    assert judge(distance(few, r), noise, eps=EPS, routed=False).excess is None
+
+
+def test_one_wrong_token_is_found() -> None:
+    r = reference()
+    noise = distance(rounded(r, 1), r)
+    t = rounded(r, 2)
+    t[0, 77] = 0
+    found = judge(distance(t, r), noise, eps=EPS, routed=False)
+    assert found.excess is not None
+    assert found.excess.metric in ("ratio", "worst_ratio")
+
+
+def test_a_few_tokens_routed_otherwise_are_no_fault_and_many_are() -> None:
+    r = reference()
+    noise_output, t = rounded(r, 1), rounded(r, 2)
+    noise_output[0, [3, 50, 120]] *= 1.5
+    t[0, [9, 51, 121, 199]] *= 1.5
+    noise = distance(noise_output, r)
+    found = judge(distance(t, r), noise, eps=EPS, routed=True)
+    assert found.excess is None
+    assert found.metrics.outliers == 4
+    t[0, :40] *= 1.5
+    many = judge(distance(t, r), noise, eps=EPS, routed=True)
+    assert many.excess is not None
+    assert many.excess.metric == "outliers"
+
+
+def test_a_routed_node_is_still_judged_by_gain() -> None:
+    r = reference()
+    noise = distance(rounded(r, 1), r)
+    found = judge(distance((rounded(r, 2).float() * 1.01).bfloat16(), r), noise, eps=EPS, routed=True)
+    assert found.excess is not None
+
+
+def test_few_tokens_give_no_gain_and_no_alarm() -> None:
+    r = reference(tokens=4)
+    noise = distance(rounded(r, 1), r)
+    found = judge(distance(rounded(r, 2), r), noise, eps=EPS, routed=False)
+    assert math.isnan(float(found.metrics.gain_score))
+    assert found.excess is None
+
+
+def test_zeros_pass_only_when_they_are_zeros() -> None:
+    zeros = torch.zeros(1, 10, 4)
+    noise = distance(zeros, zeros)
+    assert judge(noise, noise, eps=EPS, routed=False).applies
+    found = judge(distance(zeros + 1, zeros), noise, eps=EPS, routed=False)
+    assert not found.applies
+    assert found.excess is not None
+    assert found.excess.metric == "max_abs"
+
+
+def test_not_finite_is_a_fault() -> None:
+    r = reference()
+    noise = distance(rounded(r, 1), r)
+    t = rounded(r, 2)
+    t[0, 5, 5] = math.inf
+    found = judge(distance(t, r), noise, eps=EPS, routed=False)
+    assert found.excess is not None
+    assert found.excess.metric == "nonfinite"
+    assert str(found.excess) == "nonfinite 1 is beyond 0"
+
+
+def test_the_worst_tensor_of_an_output_speaks() -> None:
+    r = reference()
+    noise = distance(rounded(r, 1), r)
+    good, bad = distance(rounded(r, 2), r), distance(rounded(r, 2) * 2, r)
+    found = judge_all([good, bad, good], [noise] * 3, eps=EPS, routed=False)
+    assert found is not None
+    assert found.excess is not None
+    assert judge_all([], [], eps=EPS, routed=False) is None
+    assert judge_all([good], [], eps=EPS, routed=False) is None
