@@ -46,7 +46,7 @@ def _check(case: Case, target: Target) -> Mapping[str, Any]:
         for _ in range(_REPEATS):
             answer = target.run_op(call, tensors)
             check["seconds"].append(answer.seconds)
-            outputs.append(list(answer.outputs.tensors.values()))
+            outputs.append([answer.outputs.tensors[name] for name in _leaves(answer.outputs.tree)])
     except RemoteError as error:
         check["detail"] = f"{error.kind}: {error.message}"
         return check
@@ -58,6 +58,14 @@ def _check(case: Case, target: Target) -> Mapping[str, Any]:
     if not check["passed"]:
         check["detail"] = f"relative error {error_size:.3g}, allowed {tolerance:.3g}"
     return check
+
+
+def _leaves(tree: Any) -> list[str]:
+    """Names of the tensors of an answer, in the order in which the operator returns them."""
+    if isinstance(tree, Mapping):
+        name = tree.get("$tensor")
+        return [str(name)] if name is not None else [leaf for part in tree.values() for leaf in _leaves(part)]
+    return [leaf for part in tree for leaf in _leaves(part)] if isinstance(tree, list) else []
 
 
 Made = tuple[OperatorCall, Sequence["Tensor"], "Tensor", float, int]
