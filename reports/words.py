@@ -57,11 +57,11 @@ def percent_text(share: Number | None) -> str:
     return f"{number * 100:.1f} %".replace(".0 %", " %")
 
 
-def cosine_text(value: Number | None) -> str:
-    """A cosine near one, with seven decimals."""
-    if value is None or not math.isfinite(float(value)):
-        return number_text(value)
-    return f"{float(value):.7f}"
+def gap_text(cosine: Number | None) -> str:
+    """How far a cosine is from one; near one its own digits say nothing."""
+    if cosine is None or not math.isfinite(float(cosine)):
+        return number_text(cosine)
+    return number_text(max(0.0, 1.0 - float(cosine)))
 
 
 def seconds_text(seconds: float) -> str:

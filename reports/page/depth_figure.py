@@ -51,7 +51,7 @@ def error_figure(blocks: Sequence[Block], figure_id: str, row_id: Locate) -> Fig
             Key("k-prop", "propagated: on the target's own stream"),
             Key("k-noise", "rounding noise of this precision"),
             Key("k-limit", f"tolerance, {NUMERICS_RATIO:g} times the noise"),
-            Key("k-fail", "beyond tolerance"),
+            *_fault_key(blocks),
         ),
     )
 
@@ -83,9 +83,14 @@ def gain_figure(blocks: Sequence[Block], figure_id: str, row_id: Locate) -> Figu
         legend=(
             Key("k-local", "gain score, local"),
             Key("k-limit", f"tolerance, {NUMERICS_GAIN_SCORE:g}"),
-            Key("k-fail", "node beyond tolerance"),
+            *_fault_key(blocks),
         ),
     )
+
+
+def _fault_key(blocks: Sequence[Block]) -> Sequence[Key]:
+    wrong = any(block.verdict == "fail" for block in blocks)
+    return [Key("k-fail", "node beyond tolerance")] if wrong else []
 
 
 def _errors(block: Block) -> tuple[float | None, float | None]:

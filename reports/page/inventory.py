@@ -141,9 +141,9 @@ def _architecture_table(ledger: Ledger, facts: InventoryFacts) -> Table:
             continue
         pointer = pointer_to("architecture", name)
         if isinstance(value, float):
-            cell = ledger.cell(pointer, "number")
+            cell = ledger.cell(pointer, "text", code=True)
         elif isinstance(value, int):
-            cell = ledger.cell(pointer, "exact")
+            cell = ledger.cell(pointer, "exact", numeric=False)
         else:
             cell = Cell(listed(list(value), 5) if not isinstance(value, str) else value, code=True)
         rows.append(Row([Cell(name.replace("_", " ")), cell]))

@@ -11,7 +11,7 @@ from day0.tasks.record import StageRecord
 
 from ..pointers import resolve, source_of
 from ..strict_json import plain
-from ..words import bytes_text, cosine_text, count_text, exact_text, number_text, percent_text, seconds_text
+from ..words import bytes_text, count_text, exact_text, gap_text, number_text, percent_text, seconds_text
 from .parts import Cell
 
 UNSOURCED = "source not recorded"
@@ -23,7 +23,7 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "bytes": bytes_text,
     "number": number_text,
     "percent": percent_text,
-    "cosine": cosine_text,
+    "gap": gap_text,
     "seconds": seconds_text,
     "text": str,
 }

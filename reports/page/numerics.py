@@ -127,9 +127,8 @@ def _tables(ledger: Ledger, facts: NumericsFacts, slug: str, index: int, limit: 
         Row(
             [
                 Cell(node.name, code=True, status=_LOOK.get(node.verdict, "unverified")),
-                Cell(node.verdict),
+                Cell(f"{node.verdict}: {node.reason}" if node.reason else node.verdict),
                 *_metric_cells(ledger, node, place),
-                Cell(node.reason),
             ],
             id=node_id(slug, node.name),
             status=_LOOK.get(node.verdict, "unverified"),
@@ -145,12 +144,11 @@ def _tables(ledger: Ledger, facts: NumericsFacts, slug: str, index: int, limit: 
             Column("Relative L2", True, "Local: the node alone, on the reference's input."),
             Column("Over noise", True, "Relative L2 over that of the reference in the target's precision."),
             Column("Gain score", True, "Mean gain over its standard error in the noise arm."),
-            Column("Cosine", True),
+            Column("1 - cosine", True),
             Column("Max. difference", True),
             Column("NaN, infinity", True),
             Column("Propagated L2", True, "On the target's own stream."),
             Column("Growth", True, "Propagated error out over propagated error in."),
-            Column("Reason"),
         ],
         rows=rows,
         total=len(facts.blocks),
@@ -168,7 +166,7 @@ def _metric_cells(ledger: Ledger, node: Node, place: int) -> Sequence[Cell]:
             ("rel_l2", "number"),
             ("ratio", "number"),
             ("gain_score", "number"),
-            ("cosine", "cosine"),
+            ("cosine", "gap"),
             ("max_abs", "number"),
             ("nonfinite", "exact"),
         )

@@ -51,13 +51,15 @@ class TargetCard:
 
 @dataclass(frozen=True)
 class Recommended:
-    """One recommended configuration: where, its deciding facts, the command to copy."""
+    """One recommended configuration: where, its deciding facts, command to copy, and other engines."""
 
     name: str
     look: str
     fits: str
     facts: Sequence[tuple[str, str]]
     command: str
+    others: Sequence[tuple[str, str]]
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -152,4 +154,6 @@ def _recommended(config: Config) -> Recommended:
         fits={"fits": "fits", "tight": "tight", "no": "does not fit"}.get(config.fits, config.fits),
         facts=config_facts(config),
         command=config.command,
+        others=[item for item in config.commands.items() if item[1] != config.command],
+        notes=config.notes,
     )

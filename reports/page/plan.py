@@ -13,6 +13,11 @@ from .blocks import absent_block, reused
 from .ledger import Ledger
 from .parts import Block, Cell, Column, Figure, Key, Row, Section, Table, settle
 
+_CAPTIONS = {
+    "recommended": "Recommended",
+    "alternatives": "Alternatives that hold the model and keep every rule",
+    "rejected": "Rejected, and why",
+}
 _FIT_LOOK = {"fits": "pass", "tight": "warn", "no": "fail"}
 
 
@@ -35,9 +40,14 @@ def _block(report: Report, index: int, result: TargetResult, record: PlanRecord,
     ledger, facts = Ledger(record), record.facts
     suffix = "" if index == 0 else f"--{index}"
     tables = [
-        _table(ledger, facts.recommended, "recommended", f"plan{suffix}--recommended", index, limit),
-        _table(ledger, facts.rejected, "rejected", f"plan{suffix}--rejected", index, limit),
+        _table(ledger, configs, field, f"plan{suffix}--{field}", index, limit)
+        for field, configs in (
+            ("recommended", facts.recommended),
+            ("alternatives", facts.alternatives),
+            ("rejected", facts.rejected),
+        )
     ]
+    tables.append(_chip_table(ledger, facts, f"plan{suffix}--chips"))
     return Block(
         id=f"plan{suffix}",
         title="",
@@ -121,7 +131,7 @@ def _table(
         )
     return Table(
         id=table_id,
-        caption="Recommended" if field == "recommended" else "Rejected, and why",
+        caption=_CAPTIONS[field],
         columns=[
             Column("Devices"),
             Column("Parallel"),
@@ -136,8 +146,46 @@ def _table(
         rows=rows,
         total=len(configs),
         rest=f"report.json#/targets/{index}/stages/plan/facts/{field}",
-        folded=field == "rejected",
+        folded=field != "recommended",
     )
+
+
+def _chip_table(ledger: Ledger, facts: PlanFacts, table_id: str) -> Table:
+    rows = []
+    for place, chip in enumerate(facts.chips):
+        at = f"/chips/{place}"
+        rows.append(
+            Row(
+                [
+                    Cell(chip.name),
+                    ledger.cell(f"{at}/memory_bytes", "bytes"),
+                    Cell("vendor's figure" if chip.nominal else "as a driver reports"),
+                    ledger.cell(f"{at}/devices_per_node", "exact"),
+                    _rate(ledger, f"{at}/memory_bandwidth", chip.memory_bandwidth),
+                    _rate(ledger, f"{at}/link_bandwidth", chip.link_bandwidth),
+                ]
+            )
+        )
+    return Table(
+        id=table_id,
+        caption="Chips planned with",
+        columns=[
+            Column("Chip"),
+            Column("Memory", True),
+            Column("Kind of figure"),
+            Column("In a node", True),
+            Column("Memory bandwidth per second", True),
+            Column("Link bandwidth per second", True),
+        ],
+        rows=rows,
+        folded=True,
+    )
+
+
+def _rate(ledger: Ledger, pointer: str, value: float) -> Cell:
+    if not value:
+        return Cell("no trusted source", numeric=True)
+    return ledger.cell(pointer, "bytes")
 
 
 def _parallel(config: Config) -> str:
@@ -152,7 +200,7 @@ def _parallel(config: Config) -> str:
 def _rules(config: Config) -> str:
     broken = [f"{rule.rule} broken: {rule.arithmetic}" for rule in config.rules if not rule.holds]
     kept = [rule.rule for rule in config.rules if rule.holds]
-    return "; ".join(broken) or (f"{listed(kept, 5)} hold" if kept else "none applies")
+    return "; ".join(broken) or (f"{listed(kept, 5)} kept" if kept else "none applies")
 
 
 def config_facts(config: Config) -> Sequence[tuple[str, str]]:

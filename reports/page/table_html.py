@@ -37,7 +37,7 @@ def cell_html(cell: Cell, scope: str) -> Markup:
         word = escape(cell.status)
         symbol = f'<svg class="i v-{word}" aria-hidden="true"><use href="#i-{word}"/></svg>'
         text = f'{symbol}<span class="vh">{word} </span>{text}'
-    return Markup(text + notes_html(cell.notes, scope))
+    return Markup(f"{text}{notes_html(cell.notes, scope)}")
 
 
 def _row(row: Row, scope: str) -> Markup:

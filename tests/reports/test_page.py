@@ -83,6 +83,11 @@ def test_the_policy_allows_the_style_by_its_hash_only(page: str) -> None:
     assert "img-src data:" in policy
 
 
+def test_nothing_of_our_own_is_escaped_twice(page: str) -> None:
+    for sign in ("&lt;s", "&lt;code", "&lt;a", "&lt;/", "&amp;lt;", "&amp;#"):
+        assert sign not in page
+
+
 def test_every_link_within_the_page_leads_somewhere(page: str) -> None:
     elements = Elements(page)
     assert elements.anchors - set(elements.ids) == set()

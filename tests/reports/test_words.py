@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from day0.reports.words import (
     bytes_text,
-    cosine_text,
     count_text,
+    gap_text,
     listed,
     number_text,
     percent_text,
@@ -58,7 +58,9 @@ def test_counts_shares_times() -> None:
     assert percent_text(0.984) == "98.4 %"
     assert seconds_text(0.0021) == "2.10 ms"
     assert seconds_text(125.0) == "2 min 5 s"
-    assert cosine_text(0.99999912) == "0.9999991"
+    assert gap_text(1 - 3.2e-6) == "3.20e-6"
+    assert gap_text(1.0000000001) == "0"
+    assert gap_text("NaN") == "NaN"
     assert plural(1, "node") == "1 node"
     assert plural(2000, "node") == "2,000 nodes"
     assert listed(["a", "b", "c", "d"], 3) == "a, b, c and 1 more"
