@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import posixpath
+import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from day0.adapters.base.checkpoint import TensorInfo
@@ -19,6 +21,7 @@ from .shard_headers import read_headers
 from .table import TensorTable
 
 SUFFIX = ".safetensors"
+MAX_KEPT = 2  # releases whose tables stay in memory; the largest known takes some 100 MB
 Rows = dict[str, tuple[str, Place]]
 
 
@@ -89,10 +92,41 @@ class SafetensorsCheckpoint:
 def open_safetensors(source: Source) -> SafetensorsCheckpoint:
     """Reads index and headers of the canonical set of shards and holds them against each other.
 
+    A run opens the same release once a stage; what was read of a pinned revision is kept, so that a hub is
+    asked for each header once.
+
     Raises:
         InputError: the hub refuses or cannot be reached.
         SourceError: the listing cannot be had.
     """
+    key = (source.name, source.revision)
+    with _LOCK:
+        known = _READ.pop(key, None)
+        if known is not None:
+            _READ[key] = known
+    if known is None:
+        known = _read(source)
+        if not any(anomaly.code == "shard_unreadable" for anomaly in known.anomalies):  # may pass
+            with _LOCK:
+                _READ[key] = known
+                while len(_READ) > MAX_KEPT:
+                    _READ.pop(next(iter(_READ)))
+    return SafetensorsCheckpoint(source, known.shards, known.rows, known.header_bytes, known.anomalies)
+
+
+@dataclass(frozen=True)
+class _Read:
+    shards: Sequence[str]
+    rows: Rows
+    header_bytes: int
+    anomalies: Sequence[Anomaly]
+
+
+_READ: dict[tuple[str, str], _Read] = {}
+_LOCK = threading.Lock()
+
+
+def _read(source: Source) -> _Read:
     sizes = {file.path: file.size for file in source.files()}
     index, anomalies = _index(source, sizes)
     shards, more = _canonical(sizes, index)
@@ -114,7 +148,7 @@ def open_safetensors(source: Source) -> SafetensorsCheckpoint:
         if not unreadable and all(file in sizes for file in set(index.shard_of.values())):
             anomalies += check_total(index, data_bytes, sum(sizes[shard] for shard in shards))
     header_bytes = sum(LENGTH_BYTES + header.length for header in headers.values())
-    return SafetensorsCheckpoint(source, shards, rows, header_bytes, anomalies)
+    return _Read(shards, rows, header_bytes, anomalies)
 
 
 def _index(source: Source, sizes: Mapping[str, int]) -> tuple[Index | None, list[Anomaly]]:

@@ -94,10 +94,11 @@ class LocalHub:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def add(self, name: str, folder: Path, **options: Any) -> Repository:
-        """Puts a folder on the hub under a name; its commit is a hash of names and sizes unless given."""
+        """Puts a folder on the hub under a name; its commit is unique unless given."""
         files = [place for place in folder.rglob("*") if place.is_file()]
         listing = sorted((str(place.relative_to(folder)), place.stat().st_size) for place in files)
-        commit = options.pop("commit", None) or hashlib.sha1(repr((name, listing)).encode()).hexdigest()
+        seed = repr((self.url, name, str(folder), listing))  # no two hubs share a commit
+        commit = options.pop("commit", None) or hashlib.sha1(seed.encode()).hexdigest()
         repository = Repository(folder, commit, {"main": commit}, **options)
         self.repositories[name] = repository
         return repository

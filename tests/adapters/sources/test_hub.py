@@ -94,6 +94,21 @@ def test_opening_a_release_fetches_headers_and_no_weights(hub: LocalHub) -> None
     assert hub.bytes_of("*.safetensors") == checkpoint.header_bytes
 
 
+def test_a_release_opened_again_costs_no_header(hub: LocalHub) -> None:
+    first = open_release(MODEL)
+    hub.forget()
+    second = open_release(MODEL)
+    assert hub.count("*.safetensors") == 0
+    assert second.weights_digest == first.weights_digest
+
+
+def test_a_shard_that_could_not_be_read_is_tried_again(hub: LocalHub, waits: list[float]) -> None:
+    hub.fail(f"*/{WEIGHTS}", status=404, headers={"X-Error-Code": "EntryNotFound"})
+    broken = open_release(MODEL).checkpoint
+    assert [anomaly.code for anomaly in broken.anomalies] == ["shard_unreadable"]
+    assert open_release(MODEL).checkpoint.anomalies == ()
+
+
 def test_a_file_is_fetched_once_and_then_read_from_the_cache(hub: LocalHub, folder: Path) -> None:
     source = opened()
     path = source.local_path(WEIGHTS)
