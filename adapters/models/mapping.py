@@ -159,7 +159,7 @@ def _realise(
             )
         else:
             result.recipes[name] = WeightRecipe(
-                expression=part.expression, tensors=part.tensors, shape=part.shape
+                expression=part.expression, tensors=list(part.tensors), shape=list(part.shape)
             )
 
 

@@ -30,6 +30,6 @@ def load_or_build_skeleton(release: Release, store: RunStore) -> Skeleton:
             store.remove(name)
     from .skeleton import build_skeleton
 
-    skeleton = build_skeleton(release)
-    store.write(name, skeleton.model_dump_json().encode())
-    return skeleton
+    text = build_skeleton(release).model_dump_json().encode()
+    store.write(name, text)
+    return Skeleton.model_validate_json(text)  # the same types as those of a stored one

@@ -96,7 +96,7 @@ class _Tracer(TorchDispatchMode):
             node = self.nodes.setdefault(name, TracedNode(name))
             node.calls += 1
             self._recording = node.calls == 1
-            inputs = _tensors([args, kwargs])
+            inputs = _tensors([args, dict(sorted(kwargs.items()))])  # callers differ in order only
             sources = {source for tensor in inputs for source in self.origin.get(id(tensor), ())}
             known = ["", *self.nodes]
             node.reads = [other for other in known if other in sources or other in node.reads]

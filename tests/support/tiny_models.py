@@ -78,7 +78,7 @@ TINY: dict[str, dict[str, Any]] = {
 """Model type -> values of its config."""
 
 
-def save_tiny(model_type: str, folder: Path, *, dtype: str = "float32", shard: str = "40KB") -> Path:
+def save_tiny(model_type: str, folder: Path, *, dtype: str = "bfloat16", shard: str = "20KB") -> Path:
     """Writes a random model of that type as a sharded checkpoint and returns the folder."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -88,6 +88,6 @@ def save_tiny(model_type: str, folder: Path, *, dtype: str = "float32", shard: s
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     for name, value in model.state_dict().items():
         if value.is_floating_point():  # norms of ones and biases of zeros would hide a swap
-            value.add_(torch.randn(value.shape) * (0.1 if "norm" in name else 0.02))
+            value.add_((torch.randn(value.shape) * (0.1 if "norm" in name else 0.02)).to(value.dtype))
     model.save_pretrained(folder, max_shard_size=shard)
     return folder
