@@ -18,7 +18,7 @@ FAULTS = ("missing", "dtype", "wrong", "clamp", "crash", "hang")
 
 
 class SimulatedAccelerator(EagerStack):
-    """Faults come as options: `?missing=aten.silu.default&dtype=aten.mm.default:bf16&clamp=aten.exp.default`."""
+    """Faults come as options: `?missing=aten.silu.default&dtype=aten.mm.default:bf16`."""
 
     name = "simulated"
 

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from day0.adapters.base.operator_call import OperatorCall
+from day0.tasks.coverage.impact import shares, work_of
+from day0.tasks.coverage.needs import group, retyped
+from support.captured import call_of, calls_of, meta
+
+_aten = torch.ops.aten
+_BF16 = torch.bfloat16
+
+
+def test_work_follows_the_formulas() -> None:
+    mm = work_of(call_of(_aten.mm.default, meta(8, 16, dtype=_BF16), meta(16, 4, dtype=_BF16)))
+    assert (mm.flops, mm.bytes) == (2 * 8 * 16 * 4, 2 * (8 * 16 + 16 * 4))
+    grouped = work_of(
+        call_of(
+            _aten._grouped_mm.default,
+            meta(32, 16, dtype=_BF16),
+            meta(4, 16, 64, dtype=_BF16),
+            meta(4, dtype=torch.int32),
+        )
+    )
+    assert grouped.flops == 2 * 32 * 16 * 64
+    add = work_of(call_of(_aten.add.Tensor, meta(10), meta(10)))
+    assert (add.flops, add.bytes) == (10, 120)
+    assert work_of(call_of(_aten.view.default, meta(10), [2, 5])).bytes == 0
+    table = work_of(call_of(_aten.embedding.default, meta(1000, 8), meta(3, dtype=torch.int64)))
+    assert table.bytes == 2 * 3 * 8 * 4
+
+
+def test_shares_add_up_to_the_whole() -> None:
+    assert sum(shares(calls_of("llama")).values()) == pytest.approx(1.0)
+    needs = group(calls_of("llama"))
+    assert sum(need.impact for need in needs) == pytest.approx(1.0)
+    assert [need.impact for need in needs] == sorted((need.impact for need in needs), reverse=True)
+    assert needs[0].example.op == "aten.mm.default"
+
+
+def test_a_need_is_shown_by_a_prefill_call_where_there_is_one() -> None:
+    for need in group(calls_of("llama")):
+        assert need.example.phase == ("prefill" if "prefill" in need.phases else need.phases[0])
+
+
+def test_another_dtype_takes_its_casts_away() -> None:
+    changed = retyped(calls_of("llama"), "bf16", "fp32")
+    assert not any("bf16" in str(call.model_dump(mode="json")) for call in changed)
+    casts = [call for call in changed if call.op == "aten._to_copy.default"]
+    assert all(list(call.dtypes) != [call.result_dtype] for call in casts)
+    assert sum(call.count for call in changed if call.op == "aten.mm.default") == sum(
+        call.count for call in calls_of("llama") if call.op == "aten.mm.default"
+    )
+
+
+def test_a_translated_list_is_what_the_other_dtype_calls() -> None:
+    from day0.adapters.models.capture import capture_phases
+    from support.captured import meta_model
+
+    model = meta_model("llama").float()
+    real = capture_phases(model, model.config)
+    changed = retyped(calls_of("llama"), "bf16", "fp32")
+
+    def rows(calls: list[OperatorCall]) -> dict[tuple[str, str], int]:
+        found: dict[tuple[str, str], int] = {}
+        for call in calls:
+            found[call.phase, call.signature] = call.count
+        return found
+
+    assert rows(changed) == rows(real)
+
+
+def test_the_captured_dtype_changes_nothing() -> None:
+    calls = calls_of("llama")
+    assert retyped(calls, "bf16", "bf16") == list(calls)
+    assert retyped(calls, "bf16", None) == list(calls)
