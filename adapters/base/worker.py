@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 START_SECONDS = 180.0
 """How long a worker may take to start: importing torch and a vendor's stack takes 3 to 10 s, busy or not."""
 
+_GONE_SECONDS = 2.0
 _MAX_ANSWER_BYTES = 8 * 2**30
 _MAX_ANSWER_JSON_BYTES = 64 * 2**20
 
@@ -234,7 +235,9 @@ class Worker:
         for process in below:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(below, timeout=2.0)
+        until = time.monotonic() + _GONE_SECONDS
+        while any(_lives(process) for process in below) and time.monotonic() < until:
+            time.sleep(0.01)
 
     def _check(self, answer: Mapping[str, Any]) -> None:
         if answer.get("id") != self._calls:
@@ -296,6 +299,14 @@ class Worker:
             log=self.log.tail(),
             remedy="Give more with --memory-limit if the host has it.",
         )
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        # A zombie waits only for an init that reaps, which containers often lack.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _how(status: int) -> str:

@@ -6,10 +6,11 @@ import shutil
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
+from day0.adapters.targets.eager import EagerStack
 from day0_worker import NodeRun, operators
 from day0_worker.lifted import Compiled, LiftedNode, LiftedNodes
 
-from day0.adapters.targets.eager import EagerStack
+_COMPILED_KINDS = 4096
 
 
 class InductorStack(EagerStack):
@@ -69,6 +70,9 @@ class InductorStack(EagerStack):
             ).logits
 
     def _compile(self, node: LiftedNode, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
+        # One code object serves all kinds and shapes, and each is compiled once, so the limit guards
+        # nothing here.
+        torch._dynamo.config.recompile_limit = _COMPILED_KINDS
         compiled = torch.compile(node, dynamic=False, fullgraph=True)
         # The first call compiles; on empty weights, whose values do not matter.
         compiled(*self.to_device(inputs))

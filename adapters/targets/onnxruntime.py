@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import onnxruntime
 import torch
@@ -17,7 +17,7 @@ _LOW_PRECISION = ("torch.bfloat16", "torch.float16", "torch.float8_e4m3fn", "tor
 
 
 class OnnxRuntimeStack(Stack):
-    """Executes exported graphs. It has no loader of checkpoints, so it claims neither `model` nor `generate`."""
+    """Executes exported graphs; having no loader of checkpoints, it claims neither `model` nor `generate`."""
 
     name = "onnxruntime"
 
@@ -31,13 +31,17 @@ class OnnxRuntimeStack(Stack):
         capabilities = []
         lacking = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
         if lacking:
-            self.remark("no_exporter", self.name, f"{' and '.join(lacking)} not installed: nothing can be exported")
+            self.remark(
+                "no_exporter", self.name, f"{' and '.join(lacking)} not installed: nothing can be exported"
+            )
         else:
             capabilities.append("op")
             if importlib.util.find_spec("transformers"):
                 capabilities.append("fragment")
             else:
-                self.remark("no_transformers", self.name, "transformers is not installed: nodes cannot be built")
+                self.remark(
+                    "no_transformers", self.name, "transformers is not installed: nodes cannot be built"
+                )
         dtypes = ["fp32", "fp64"] if self.device == "cpu" else ["fp32", "fp16"]
         fingerprint = describing.fingerprint(
             "onnxruntime", onnxruntime.__version__, "cpu", ("onnxruntime", *_PACKAGES)
@@ -86,9 +90,9 @@ class OnnxRuntimeStack(Stack):
 
         def run(given: List[torch.Tensor]) -> List[torch.Tensor]:
             # Inputs that the graph does not use are optimised out of it.
-            feeds = {name: _value(tensor) for name, tensor in zip(names, given) if name in known}
+            feeds = {name: _value(given[index]) for index, name in enumerate(names) if name in known}
             values = session.run_with_ort_values(outputs, feeds)
-            return [_tensor(value, kind) for value, kind in zip(values, kinds)]
+            return [_tensor(value, kinds[index]) for index, value in enumerate(values)]
 
         return run
 
@@ -118,7 +122,7 @@ def _provider(device: str, options: Mapping[str, str]) -> str:
         if provider.lower() == f"{wanted.lower()}executionprovider":
             return str(provider)
     raise StackError(
-        f"ONNX Runtime {onnxruntime.__version__} has no execution provider for {wanted!r}; it has {', '.join(there)}",
+        f"ONNX Runtime {onnxruntime.__version__} has no provider for {wanted!r}, only {', '.join(there)}",
         "unsupported",
     )
 
@@ -135,6 +139,3 @@ def _tensor(value: Any, kind: str) -> torch.Tensor:
     if kind == "tensor(bfloat16)":
         raise StackError("ONNX Runtime's Python interface cannot hand out bf16 tensors", "dtype")
     return torch.from_numpy(value.numpy())
-
-
-__all__ = ["OnnxRuntimeStack"]

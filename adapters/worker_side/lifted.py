@@ -1,16 +1,15 @@
-"""Nodes as pure functions of tensors, with weights and cache lifted out: what exporting and compiling stacks take."""
+"""Nodes as functions of tensors, weights and cache lifted out: what exporting and compiling stacks take."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import torch
 from day0_worker import trees
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf
 from day0_worker.stack import NodeRun, Stack, StackError
-
-import torch
 
 Compiled = Callable[[List[torch.Tensor]], List[torch.Tensor]]
 """Takes all inputs in order and returns all outputs in order, on the CPU or the stack's device."""
@@ -40,22 +39,25 @@ class LiftedNode(torch.nn.Module):
         traced: filled by the first call.
     """
 
-    def __init__(self, modules: NodeModules, node: str, tree: Any, names: Sequence[str], has_past: bool) -> None:
+    def __init__(
+        self, modules: NodeModules, node: str, tree: Any, names: Sequence[str], has_past: bool
+    ) -> None:
         super().__init__()
-        self._node = [modules, modules.module(node)]  # in a list: its empty weights are not this module's
+        self._node = [modules.module(node)]  # in a list: its empty weights are not this module's
         self._weights = list(modules.parameters(node))
         self._tree, self._names, self._has_past = tree, list(names), has_past
-        self._stateful = trees.has_state(tree)
+        # Looked up before tracing, which would take the cache's making for a part of the node.
+        self._layer_kinds = _cache_kinds(modules) if trees.has_state(tree) else None
         self.traced = Traced()
 
     def forward(self, *flat: torch.Tensor) -> Tuple[torch.Tensor, ...]:
         """See the class."""
-        modules, module = self._node
+        module = self._node[0]
         count = len(self._weights)
         weights = dict(zip(self._weights, flat[:count]))  # noqa: B905  # Python 3.9 has no `strict`
         tensors = dict(zip(self._names, flat[count:]))  # noqa: B905  # the rest is keys and values
         past = flat[-2:] if self._has_past else None
-        cache = _GraphCache(modules, past) if self._stateful else None
+        cache = None if self._layer_kinds is None else _GraphCache(self._layer_kinds, past)
         args, kwargs = trees.decode_arguments(self._tree, tensors, cache)
         value = torch.func.functional_call(module, weights, tuple(args), kwargs)
         outputs: List[torch.Tensor] = []
@@ -66,7 +68,8 @@ class LiftedNode(torch.nn.Module):
 
 
 class LiftedNodes:
-    """Prepares each kind once for each set of shapes and runs its nodes; keeps the sequences' keys and values.
+    """Prepares each kind once for each set of shapes and runs its nodes; keeps the sequences' keys and
+    values.
 
     Args:
         stack: whose clock and remarks are used.
@@ -82,7 +85,12 @@ class LiftedNodes:
         self._kept: Tuple[str, Mapping[str, torch.Tensor]] = ("", {})
 
     def prepare(
-        self, fragment: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: str, weights: str
+        self,
+        fragment: Mapping[str, Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        mode: str,
+        weights: str,
     ) -> str:
         """Compiles for the example's shapes; a decode step that needs a cache waits for the first `run`.
 
@@ -90,7 +98,9 @@ class LiftedNodes:
             StackError: `unsupported` for baked weights.
         """
         if weights != "lifted":
-            raise StackError(f"{self._stack.name} takes nodes with lifted weights only, not {weights}", "unsupported")
+            raise StackError(
+                f"{self._stack.name} takes nodes with lifted weights only, not {weights}", "unsupported"
+            )
         key, node = self._shelf.key(fragment), fragment["node"]
         handle = f"{key}:{fragment['kind']}:{mode}"
         self._kinds[handle] = (key, node)
@@ -159,18 +169,17 @@ class LiftedNodes:
 class _GraphCache:
     """Stands for transformers' cache while a node is traced: one layer of plain keys and values."""
 
-    def __init__(self, modules: NodeModules, past: Optional[Sequence[torch.Tensor]]) -> None:
-        self._modules, self._past = modules, past
+    def __init__(self, layer_kinds: Sequence[str], past: Optional[Sequence[torch.Tensor]]) -> None:
+        self._layer_kinds, self._past = layer_kinds, past
         self.written: Optional[Tuple[torch.Tensor, torch.Tensor]] = None
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        layers = getattr(self._modules.cache("day0: which kind of cache"), "layers", [])
-        kind = type(layers[layer_idx]).__name__ if layer_idx < len(layers) else "unknown"
+        kind = self._layer_kinds[layer_idx] if layer_idx < len(self._layer_kinds) else "cache of its own"
         if kind != "DynamicLayer" or self.written is not None:
             raise StackError(
-                f"layer {layer_idx} keeps its state in a {kind}, not in plain keys and values: it cannot be lifted out",
+                f"layer {layer_idx} keeps its state in a {kind}, not in plain keys and values: that is not lifted out",
                 "unsupported",
             )
         if self._past is not None:
@@ -184,10 +193,22 @@ class _GraphCache:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise StackError(f"the node uses {name!r} of its cache, which plain keys and values lack", "unsupported")
+        raise StackError(
+            f"the node uses {name!r} of its cache, which plain keys and values lack", "unsupported"
+        )
 
 
-def _check_weights(node: str, given: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+def _cache_kinds(modules: NodeModules) -> List[str]:
+    """What each layer of the model would keep its state in, by transformers' class names."""
+    probe = "day0: which kind of cache"
+    kinds = [type(layer).__name__ for layer in getattr(modules.cache(probe), "layers", [])]
+    modules.forget(probe)
+    return kinds
+
+
+def _check_weights(
+    node: str, given: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
+) -> None:
     unknown, missing = sorted(set(given) - set(expected)), sorted(set(expected) - set(given))
     if unknown or missing:
         raise StackError(f"{node} lacks weights for {missing} and has no place for {unknown}", "key_mismatch")

@@ -1,6 +1,7 @@
 """Eager torch with one fault: `?fault=NAME[&layer=NODE][&verb=run][&factor=1.01][&rank=1]`.
 
-The fault shows in the verb (`run` unless told otherwise), and with `layer` in that node only; everything else is right.
+The fault shows in the verb (`run` unless told otherwise), and with `layer` in that node only; everything
+else is right.
 """
 
 import ctypes
@@ -10,9 +11,8 @@ import sys
 import time
 
 import torch
-from day0_worker import StackError
-
 from day0.adapters.targets.eager import EagerStack
+from day0_worker import StackError
 
 MESSAGES = {
     "missing_operator": "Could not run 'aten::silu.out' with arguments from the 'Faulty' backend.",
