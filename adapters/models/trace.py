@@ -64,11 +64,11 @@ def trace(model: Any, containers: set[str]) -> list[TracedNode]:
     return list(tracer.nodes.values())
 
 
-class _Tracer(TorchDispatchMode):
+class _Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
     """Knows at any time which node runs; keeps every tensor alive so that `id` stays a name."""
 
     def __init__(self, model: Any, containers: set[str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
         self.nodes: dict[str, TracedNode] = {}
         self.origin: dict[int, frozenset[str]] = {}
         self._modules = {

@@ -40,7 +40,8 @@ def build_model(config: Mapping[str, Any], architecture: str, dtype: str, option
             "unsupported",
         )
     model_class: Any = getattr(transformers, architecture, None)
-    if not (isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)):
+    is_class = isinstance(model_class, type)
+    if not (is_class and issubclass(model_class, transformers.PreTrainedModel)):
         raise StackError(
             f"transformers {transformers.__version__} has no model {architecture!r}", "unsupported"
         )
@@ -227,13 +228,12 @@ class NodeModules:
         owners = _owners(self.model)
         with torch.no_grad(), initialization.guard_torch_init_functions():
             for path, part in module.named_modules(prefix=node):
-                names = [
-                    name for name in part._non_persistent_buffers_set if part._buffers.get(name) is not None
-                ]
-                if not any(part._buffers[name].is_meta for name in names):  # type: ignore[union-attr]
+                computed = {name: part._buffers.get(name) for name in part._non_persistent_buffers_set}
+                empty = {name: value for name, value in computed.items() if value is not None}
+                if not any(value.is_meta for value in empty.values()):
                     continue
-                for name in names:
-                    part._buffers[name] = torch.empty_like(part._buffers[name], device=self.device)
+                for name, value in empty.items():
+                    part._buffers[name] = torch.empty_like(value, device=self.device)
                 for tensor in part.state_dict(keep_vars=True).values():
                     tensor._is_hf_initialized = True  # computed buffers only, no random weights
                 _owner(owners, path)._init_weights(part)
