@@ -14,7 +14,7 @@ from day0_worker.shelf import ModuleShelf
 
 
 class OpenVinoStack(Stack):
-    """Executes converted graphs; having no loader of checkpoints, it claims neither `model` nor `generate`."""
+    """Executes converted graphs; without a loader of checkpoints it claims neither `model` nor `generate`."""
 
     name = "openvino"
 

@@ -54,8 +54,8 @@ class LiftedNode(torch.nn.Module):
         """See the class."""
         module = self._node[0]
         count = len(self._weights)
-        weights = dict(zip(self._weights, flat[:count]))  # noqa: B905  # Python 3.9 has no `strict`
-        tensors = dict(zip(self._names, flat[count:]))  # noqa: B905  # the rest is keys and values
+        weights = {name: flat[index] for index, name in enumerate(self._weights)}
+        tensors = {name: flat[count + index] for index, name in enumerate(self._names)}
         past = flat[-2:] if self._has_past else None
         cache = None if self._layer_kinds is None else _GraphCache(self._layer_kinds, past)
         args, kwargs = trees.decode_arguments(self._tree, tensors, cache)
@@ -68,8 +68,7 @@ class LiftedNode(torch.nn.Module):
 
 
 class LiftedNodes:
-    """Prepares each kind once for each set of shapes and runs its nodes; keeps the sequences' keys and
-    values.
+    """Prepares each kind once for each set of shapes, runs its nodes, keeps keys and values of sequences.
 
     Args:
         stack: whose clock and remarks are used.
@@ -179,7 +178,7 @@ class _GraphCache:
         kind = self._layer_kinds[layer_idx] if layer_idx < len(self._layer_kinds) else "cache of its own"
         if kind != "DynamicLayer" or self.written is not None:
             raise StackError(
-                f"layer {layer_idx} keeps its state in a {kind}, not in plain keys and values: that is not lifted out",
+                f"layer {layer_idx} keeps its state in a {kind}; only plain keys and values are lifted out",
                 "unsupported",
             )
         if self._past is not None:

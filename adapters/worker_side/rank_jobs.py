@@ -243,8 +243,8 @@ _PREPARE: Dict[str, Callable[[Rank, "torch.dtype", int], "Prepared"]] = {
 
 def _difference(outputs: Sequence["torch.Tensor"], expected: Sequence["torch.Tensor"]) -> str:
     """What differs, or nothing."""
-    for index, (output, wanted) in enumerate(zip(outputs, expected)):  # noqa: B905  # Python 3.9 has no `strict`
-        got = output.cpu()
+    for index, wanted in enumerate(expected):
+        got = outputs[index].cpu()
         wrong = (got != wanted).nonzero()
         if len(wrong):
             place = int(wrong[0])

@@ -20,13 +20,11 @@ faulty_import = day0_faulty.broken:BrokenStack
 
 @pytest.fixture(scope="session")
 def faulty_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Folder in which the stacks `faulty` and `faulty_import` are installed; it is on `sys.path` of this
-    process.
+    """Folder in which the stacks `faulty` and `faulty_import` are installed; it is on this `sys.path`.
 
-    A test that starts Day0 in a process of its own gives it this folder as PYTHONPATH. Faults are chosen
-    in the
-    target: `faulty@cpu/fp32?fault=scale&layer=model.layers.1&factor=1.01`; see
-        `faulty_vendor/day0_faulty/stack.py`.
+    A test that starts Day0 in a process of its own gives it this folder as PYTHONPATH. Faults are chosen in
+    the target: `faulty@cpu/fp32?fault=scale&layer=model.layers.1&factor=1.01`; see
+    `faulty_vendor/day0_faulty/stack.py`.
     """
     folder = tmp_path_factory.mktemp("faulty")
     shutil.copytree(_SOURCE, folder / "day0_faulty", ignore=shutil.ignore_patterns("__pycache__"))
