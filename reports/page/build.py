@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..model import Report
 from .coverage import coverage_section
 from .inventory import inventory_section
+from .ledger import UNSOURCED
 from .limitations import Limitation, is_note, limitations
 from .limits import WORST_ROWS, rows_per_table
 from .minimal import minimal_section
@@ -43,6 +44,16 @@ class Page:
     requirements: Sequence[Requirement]
     sections: Sequence[Section]
     provenance: Sequence[Table]
+
+
+def unsourced_blocks(page: Page) -> Sequence[str]:
+    """Ids of the blocks that show a number whose source no record names."""
+    return [
+        block.id
+        for section in page.sections
+        for block in section.blocks
+        if any(UNSOURCED in source for _, source in block.sources)
+    ]
 
 
 def build_page(report: Report) -> Page:

@@ -10,6 +10,7 @@ from ..model import Report
 from ..pointers import pointer_to
 from ..words import bytes_text, count_text, exact_text, listed, plural
 from .bars_figure import Bar, Part, layer_columns, stacked_bars
+from .inventory_patterns import pattern_table
 from .ledger import Ledger
 from .limits import pick
 from .parts import Block, Cell, Column, Figure, Key, Row, Section, Stat, Table, settle
@@ -128,6 +129,8 @@ def _tables(ledger: Ledger, record: InventoryRecord, limit: int) -> Iterable[Tab
     yield _role_table(ledger, facts)
     if facts.layers:
         yield _layer_table(ledger, facts, limit)
+    if facts.patterns:
+        yield pattern_table(ledger, facts, limit)
     if facts.shards:
         yield _shard_table(ledger, facts, limit)
     if facts.unknown_tensors:

@@ -78,7 +78,7 @@ def overview(report: Report, found: Sequence[Limitation]) -> Overview:
     return Overview(
         headline=headline(report),
         subtitle=_subtitle(report),
-        counts=_counts(found),
+        counts=_counts(found, report),
         cards=[_card(result) for result in report.targets],
         recommended=[_recommended(config) for config in _configs(report)],
     )
@@ -99,9 +99,12 @@ def _subtitle(report: Report) -> Sequence[str]:
     return parts
 
 
-def _counts(found: Sequence[Limitation]) -> str:
+def _counts(found: Sequence[Limitation], report: Report) -> str:
     acting = [item for item in found if not is_note(item)]
-    if not acting:
+    absent = sum(
+        record is None for result in report.targets for record in stage_records(result.stages).values()
+    )
+    if not acting and not absent:
         return "Nothing to act on."
     words = {"fail": "failure", "blocked": "blocked", "unverified": "unverified", "warn": "warning"}
     parts = []
@@ -109,6 +112,8 @@ def _counts(found: Sequence[Limitation]) -> str:
         count = sum(item.verdict == verdict and not item.accepted for item in acting)
         if count:
             parts.append(f"{count} {noun}" if noun in ("blocked", "unverified") else plural(count, noun))
+    if absent:
+        parts.append(f"{plural(absent, 'stage')} without a record")
     accepted = sum(bool(item.accepted) for item in acting)
     return ", ".join([*parts, *([f"{accepted} accepted"] if accepted else [])])
 
