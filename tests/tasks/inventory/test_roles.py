@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from day0.tasks.inventory.patterns import list_tensors
@@ -12,7 +12,7 @@ from support.layouts import make_tensor
 Kind = tuple[str, Sequence[int]]
 
 
-def roles(tensors: dict[str, Kind], layers: int = 0, mtp: bool = False) -> dict[str, str]:
+def roles(tensors: Mapping[str, Kind], layers: int = 0, mtp: bool = False) -> dict[str, str]:
     infos = {name: make_tensor(name, dtype, shape) for name, (dtype, shape) in tensors.items()}
     groups = list_tensors(infos).groups
     around = look_around(groups, layers, mtp)
