@@ -70,7 +70,7 @@ class Canvas:
 
     def link(self, href: str, css: str, corner: Point, width: float, height: float, *, title: str) -> None:
         """A rectangle that leads to a place on the page and tells more on hover."""
-        self._shapes.append(f'<a href="#{escape(href)}">')
+        self._shapes.append(f'<a href="#{escape(href)}" tabindex="-1">')
         self.rect(css, corner, width, height, title=title)
         self._shapes.append("</a>")
 
