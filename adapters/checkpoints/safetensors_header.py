@@ -8,13 +8,13 @@ other files.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from day0.adapters.base.dtypes import BITS, FROM_SAFETENSORS, num_bytes
 
-from .strict_json import JsonError, parse_strict, shorten
+from .strict_json import JsonError, Pairs, parse_strict, shorten, unique
 
 LENGTH_BYTES = 8  # the header's own length, little-endian, stands first
 MAX_HEADER_BYTES = 100_000_000  # MAX_HEADER_SIZE of the crate
@@ -106,14 +106,43 @@ def parse_header(raw: bytes) -> Header:
     if raw[:1] != b"{":
         raise HeaderError("header_start", "the header does not start with '{'")
     try:
-        parsed = parse_strict(raw)
+        parsed = parse_strict(raw, _collapse({}))
     except JsonError as error:
         code = "header_duplicate" if "twice" in str(error) else "header_json"
         raise HeaderError(code, f"the header is {error}" if code == "header_json" else f"{error}") from None
+    if not isinstance(parsed, dict):
+        raise HeaderError("header_entry", "the header itself looks like a tensor")
     metadata = _metadata(parsed.pop("__metadata__", None))
     rows = _rows(parsed)
     base = LENGTH_BYTES + len(raw)
     return Header(_contiguous(rows, base), metadata, end=base + (rows[-1][1] if rows else 0), length=len(raw))
+
+
+Kind = tuple[Any, tuple[Any, ...]]
+
+
+def _collapse(kinds: dict[Kind, Kind]) -> Callable[[Pairs], Any]:
+    """A hook that makes each tensor's object three small values at once.
+
+    The largest legal header holds a million tensors; as dictionaries they would take half a gigabyte more.
+
+    Args:
+        kinds: dtype and shape, shared by all tensors that have the same.
+    """
+
+    def collapse(pairs: Pairs) -> Any:
+        found = unique(pairs)
+        offsets = found.get("data_offsets")
+        if not isinstance(offsets, list):
+            return found
+        try:
+            kind = (found["dtype"], tuple(found["shape"]))
+            start, end = offsets
+            return kinds.setdefault(kind, kind), start, end
+        except (TypeError, KeyError, ValueError):
+            return None
+
+    return collapse
 
 
 def _metadata(value: Any) -> dict[str, str]:
@@ -127,21 +156,20 @@ def _metadata(value: Any) -> dict[str, str]:
 Row = tuple[int, int, str, str, tuple[int, ...]]
 
 
-def _rows(parsed: Mapping[str, Any]) -> list[Row]:
+def _rows(parsed: dict[str, Any]) -> list[Row]:
     """First and last byte, name, dtype and shape of every tensor, in the order of the data."""
-    known: dict[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...], int]] = {}
+    known: dict[Kind, tuple[str, tuple[int, ...], int]] = {}
     rows: list[Row] = []
-    for name, entry in parsed.items():
+    while parsed:  # emptied on the way, so that a large header is not held twice
+        name, entry = parsed.popitem()
         if len(name) > MAX_NAME_LENGTH:
             raise HeaderError("header_name", f"tensor name {shorten(name)} has {len(name)} characters")
-        try:
-            key = (entry["dtype"], tuple(entry["shape"]))
-            start, end = entry["data_offsets"]
-            kind = known.get(key)
-        except (TypeError, KeyError, ValueError):
+        if not isinstance(entry, tuple):
             raise HeaderError(
                 "header_entry", f"tensor {shorten(name)} lacks a proper dtype, shape or data_offsets"
-            ) from None
+            )
+        key, start, end = entry
+        kind = known.get(key)
         if kind is None:
             kind = known[key] = _checked_kind(name, *key)
         if type(start) is not int or type(end) is not int or not 0 <= start <= end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 
@@ -10,8 +11,16 @@ class JsonError(ValueError):
     """The text is not acceptable JSON; the message says why and, where known, at which byte."""
 
 
-def parse_strict(data: bytes) -> Any:
+Pairs = list[tuple[str, Any]]
+
+
+def parse_strict(data: bytes, hook: Callable[[Pairs], Any] | None = None) -> Any:
     """The value that `data` holds.
+
+    Args:
+        data: UTF-8.
+        hook: makes a value out of each object's pairs, innermost first; a dictionary without duplicates where
+            left out.
 
     Raises:
         JsonError: not UTF-8, not JSON, a key twice in one object, a literal that JSON does not know, or
@@ -22,7 +31,7 @@ def parse_strict(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise JsonError(f"not UTF-8 at byte {error.start}") from None
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=hook or unique, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         place = len(text[: error.pos].encode("utf-8"))
         raise JsonError(f"not JSON: {error.msg} at byte {place}") from None
@@ -34,7 +43,12 @@ def parse_strict(data: bytes) -> Any:
         raise JsonError(str(error)) from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique(pairs: Pairs) -> dict[str, Any]:
+    """The pairs as a dictionary.
+
+    Raises:
+        JsonError: a key comes twice.
+    """
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
