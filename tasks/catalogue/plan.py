@@ -31,9 +31,9 @@ ENTRIES: tuple[Entry, ...] = (
         "See the rejected configurations for the arithmetic of each.",
     ),
     Entry(
-        "PLN005", "layout breaks a rule of the engines", "info",
-        "This degree of parallelism cannot be served: the engine refuses it at load or fails at the first "
-        "request.",
+        "PLN005", "layouts that break a rule of the engines", "info",
+        "These degrees of parallelism cannot be served: the engine refuses them at load or fails at the "
+        "first request.",
         "Take a degree that divides: half of it, pipeline stages across nodes, or expert parallelism.",
     ),
     Entry(

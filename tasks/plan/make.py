@@ -95,16 +95,23 @@ def _findings(facts: InventoryFacts, plan: PlanFacts) -> list[Finding]:
 
 
 def _broken_rules(configs: Iterable[Config]) -> list[Finding]:
-    """One finding a layout and rule, whatever the chip: rules do not depend on it."""
-    broken: dict[tuple[str, str], str] = {}
+    """One finding a rule, with the layouts that break it, whatever the chip: rules do not depend on it."""
+    broken: dict[str, dict[str, str]] = {}
     for config in configs:
         for check in config.rules:
             if not check.holds:
-                broken.setdefault((short_name(_layout(config)), check.rule), check.arithmetic)
+                broken.setdefault(check.rule, {}).setdefault(short_name(_layout(config)), check.arithmetic)
     found = []
-    for (layout, rule), arithmetic in broken.items():
-        subject = Subject(kind="config", name=f"{layout} {rule}")
-        found.append(make_finding("PLN005", subject, f"{layout} breaks rule {rule}: {arithmetic}"))
+    for rule, layouts in sorted(broken.items()):
+        first = next(iter(layouts.values()))
+        found.append(
+            make_finding(
+                "PLN005",
+                Subject(kind="config", name=rule),
+                f"{', '.join(layouts)} would break rule {rule}: {first}",
+                evidence=[f"{layout}: {arithmetic}" for layout, arithmetic in layouts.items()],
+            )
+        )
     return found
 
 

@@ -127,8 +127,13 @@ def test_nine_heads_do_not_divide_by_two() -> None:
     plan = make_plan(make_inventory(SMOL))
     assert [config.devices for config in plan.facts.recommended] == [1] * 5
     assert {config.fits for config in plan.facts.recommended} == {"fits"}
-    broken = [finding for finding in plan.findings if finding.code == "PLN005"]
-    assert "TP2 breaks rule r1: 9 heads % 2 = 1" in [finding.message for finding in broken]
+    assert [(finding.code, finding.subject.name) for finding in plan.findings] == [
+        ("PLN005", "r1"),
+        ("PLN005", "r2"),
+    ]
+    assert plan.findings[0].message.startswith("TP2, TP4, TP8, TP16, ")
+    assert plan.findings[0].message.endswith("would break rule r1: 9 heads % 2 = 1")
+    assert "TP16: 9 heads % 16 = 9" in plan.findings[0].evidence
     assert plan.verdict is Verdict.PASS
 
 
