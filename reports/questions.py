@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from day0.tasks.finding import Finding
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.minimal.record import LoadFact, MinimalRecord, NodeRunFact
 from day0.tasks.numerics.record import Block, NumericsRecord
 from day0.tasks.verdict import Verdict
 
 from .model import Question, Stages
-from .records import ranked
+from .records import leading_message
 from .words import bytes_text, exact_text, listed, number_text, percent_text, plural, sentence
 
 _NOT_TRIED = ("not_run", "unsupported")
@@ -33,7 +32,9 @@ def three_questions(inventory: InventoryRecord, stages: Stages) -> Sequence[Ques
 
 def _weights(inventory: InventoryRecord, minimal: MinimalRecord | None) -> tuple[str, str]:
     if inventory.verdict is Verdict.FAIL:
-        return "no", sentence(_leading(inventory.findings) or "the release is not consistent in itself")
+        return "no", sentence(
+            leading_message(inventory.findings) or "the release is not consistent in itself"
+        )
     if minimal is None:
         return "unverified", "The minimal run did not run."
     load = minimal.facts.load
@@ -58,7 +59,9 @@ def _weights_without_loader(minimal: MinimalRecord) -> tuple[str, str]:
             "partly",
             f"{taken} took the real weights; the stack has no loader of its own that could be asked.",
         )
-    return "unverified", sentence(_leading(minimal.findings) or "the target's own loader was not asked")
+    return "unverified", sentence(
+        leading_message(minimal.findings) or "the target's own loader was not asked"
+    )
 
 
 def _key_faults(load: LoadFact) -> str:
@@ -96,7 +99,7 @@ def _graph(stages: Stages) -> tuple[str, str]:
     if failed:
         return "no", _failed_sentence(nodes, failed)
     if not nodes or len(skipped) == len(nodes):
-        return "unverified", sentence(_leading(minimal.findings) or "no node was run")
+        return "unverified", sentence(leading_message(minimal.findings) or "no node was run")
     whole = _whole_model(stages.numerics)
     if skipped:
         named = listed([f"{node.name} {node.phase}" for node in skipped], 2)
@@ -147,11 +150,11 @@ def _results(numerics: NumericsRecord | None) -> tuple[str, str]:
         )
     wrong = [block for block in facts.blocks if block.verdict == "fail"]
     if wrong or numerics.verdict is Verdict.FAIL:
-        told = _leading(numerics.findings) or f"beyond tolerance: {_named(wrong)}"
+        told = leading_message(numerics.findings) or f"beyond tolerance: {_named(wrong)}"
         return "no", sentence(told)
     open_blocks = [block for block in facts.blocks if block.verdict == "unverified"]
     if not facts.blocks or len(open_blocks) == len(facts.blocks):
-        return "unverified", sentence(_leading(numerics.findings) or "no node was compared")
+        return "unverified", sentence(leading_message(numerics.findings) or "no node was compared")
     compared = len(facts.blocks) - len(open_blocks)
     told = (
         f"{exact_text(compared)} of {plural(len(facts.blocks), 'node')} within tolerance of {facts.reference}"
@@ -159,7 +162,7 @@ def _results(numerics: NumericsRecord | None) -> tuple[str, str]:
     if open_blocks:
         return "partly", f"{told}; not compared: {_named(open_blocks)}."
     if numerics.verdict in (Verdict.UNVERIFIED, Verdict.BLOCKED):
-        return "partly", f"{told}; {_leading(numerics.findings)}".rstrip(". ;") + "."
+        return "partly", f"{told}; {leading_message(numerics.findings)}".rstrip(". ;") + "."
     if facts.logits is None:
         return "yes", f"{told}."
     agreement = f"top-1 agreement {percent_text(facts.logits.top1)}"
@@ -168,9 +171,3 @@ def _results(numerics: NumericsRecord | None) -> tuple[str, str]:
 
 def _named(blocks: Sequence[Block]) -> str:
     return listed([block.name for block in blocks], 2)
-
-
-def _leading(findings: Sequence[Finding]) -> str:
-    """The message of the finding that weighs most; empty where none asks for anything."""
-    first = next(iter(ranked(findings)), None)
-    return first.message if first is not None and first.verdict is not Verdict.PASS else ""

@@ -36,12 +36,18 @@ def stages_with(result: TargetResult, verdict: Verdict) -> Sequence[str]:
 
 
 def fingerprint_of(result: TargetResult) -> Fingerprint | None:
-    """What the target was made of, from the first record that knows; None without one."""
+    """What the target was made of, from the first record that knows; None where it could not be asked."""
     for record in stage_records(result.stages).values():
         fingerprint = getattr(record.facts, "fingerprint", None) if record is not None else None
-        if isinstance(fingerprint, Fingerprint):
+        if isinstance(fingerprint, Fingerprint) and fingerprint.family:
             return fingerprint
     return None
+
+
+def leading_message(findings: Iterable[Finding]) -> str:
+    """The message of the finding that weighs most; empty where none asks for anything."""
+    first = next(iter(ranked(findings)), None)
+    return first.message if first is not None and first.verdict is not Verdict.PASS else ""
 
 
 def ranked(findings: Iterable[Finding]) -> Sequence[Finding]:

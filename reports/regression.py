@@ -116,9 +116,9 @@ def _explanations(baseline: Report, current: Report, target: str) -> frozenset[C
         return frozenset(found)
     if fingerprint_of(before) != fingerprint_of(after):
         found.add("stack_version")
-    if _reference(before) != _reference(after):
+    if _compared(before) and _compared(after) and _reference(before) != _reference(after):
         found.add("reference_version")
-    if _method(before) != _method(after):
+    if _method(before, after) != _method(after, before):
         found.add("method")
     return frozenset(found)
 
@@ -132,12 +132,19 @@ def _reference(result: TargetResult) -> str:
     return numerics.facts.reference if numerics else ""
 
 
-def _method(result: TargetResult) -> Mapping[str, object]:
-    """Versions of the stages' code and the inputs they chose."""
+def _compared(result: TargetResult) -> bool:
+    """Whether numerics came to compare anything."""
+    return bool(result.stages.numerics and result.stages.numerics.facts.blocks)
+
+
+def _method(result: TargetResult, other: TargetResult) -> Mapping[str, object]:
+    """Versions of the stages' code and, where both compared something, the inputs they chose."""
     numerics, minimal = result.stages.numerics, result.stages.minimal
     versions = {
         stage: record.stage_version for stage, record in stage_records(result.stages).items() if record
     }
+    if not (_compared(result) and _compared(other)):
+        return {}
     return {
         "versions": versions,
         "noise": numerics.facts.noise if numerics else "",

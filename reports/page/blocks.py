@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from day0.tasks.record import StageRecord
+
 from ..model import Report, TargetResult
+from ..records import leading_message
+from ..words import sentence
 from .parts import Block
 from .text import element_id
 
@@ -15,6 +19,11 @@ def target_slug(result: TargetResult) -> str:
 def reused(report: Report, stage: str, result: TargetResult) -> bool:
     """Whether the record came from an earlier run."""
     return report.reused.get(f"{stage} {result.target}", False)
+
+
+def why_nothing(record: StageRecord, default: str) -> str:
+    """Why a record is empty: its heaviest finding, or the default sentence."""
+    return sentence(leading_message(record.findings)) or default
 
 
 def absent_block(stage: str, result: TargetResult) -> Block:

@@ -9,7 +9,7 @@ from day0.tasks.coverage.record import CoverageFacts, CoverageRecord, CoveredOp
 from ..model import Report, TargetResult
 from ..words import exact_text, listed, percent_text, plural
 from .bars_figure import Bar, Part, stacked_bars
-from .blocks import absent_block, reused, target_slug
+from .blocks import absent_block, reused, target_slug, why_nothing
 from .ledger import Ledger
 from .limits import pick
 from .parts import Block, Cell, Column, Figure, Key, Row, Section, Stat, Table, settle
@@ -49,7 +49,7 @@ def _block(report: Report, index: int, result: TargetResult, record: CoverageRec
         id=f"coverage--{slug}",
         title=result.target,
         verdict=record.verdict,
-        lead=_lead(facts),
+        lead=_lead(facts) if facts.ops else why_nothing(record, "No operator was captured."),
         stats=_stats(ledger, record) if facts.ops else (),
         figures=[_bar(facts, slug)] if facts.ops else (),
         tables=[settle(table) for table in _tables(ledger, facts, slug, index, limit)],
@@ -59,8 +59,6 @@ def _block(report: Report, index: int, result: TargetResult, record: CoverageRec
 
 
 def _lead(facts: CoverageFacts) -> str:
-    if not facts.ops:
-        return "No operator was captured."
     safe = sum(facts.statuses.get(status, 0) for status in ("native", "decomposed"))
     total = sum(facts.statuses.values())
     if not facts.gaps:

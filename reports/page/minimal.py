@@ -8,7 +8,7 @@ from day0.tasks.minimal.record import LoadFact, MinimalFacts, MinimalRecord, Nod
 
 from ..model import Report, TargetResult
 from ..words import exact_text, listed, plural
-from .blocks import absent_block, reused, target_slug
+from .blocks import absent_block, reused, target_slug, why_nothing
 from .depth_figure import short_name
 from .ledger import Ledger
 from .limits import pick
@@ -39,7 +39,7 @@ def _block(report: Report, index: int, result: TargetResult, record: MinimalReco
         id=f"minimal--{slug}",
         title=result.target,
         verdict=record.verdict,
-        lead=_lead(facts),
+        lead=_lead(facts) if facts.nodes or facts.load else why_nothing(record, "No node was run."),
         stats=_stats(ledger, record),
         figures=[_strip(facts, slug)] if facts.nodes else (),
         tables=[settle(table) for table in _tables(ledger, facts, slug, index, limit)],

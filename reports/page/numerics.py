@@ -9,7 +9,7 @@ from day0.tasks.numerics.record import NumericsFacts, NumericsRecord
 
 from ..model import Report, TargetResult
 from ..words import exact_text, number_text, plural
-from .blocks import absent_block, reused, target_slug
+from .blocks import absent_block, reused, target_slug, why_nothing
 from .depth_figure import error_figure, gain_figure
 from .ledger import Ledger
 from .limits import pick
@@ -55,8 +55,8 @@ def _block(report: Report, index: int, result: TargetResult, record: NumericsRec
         id=f"numerics--{slug}",
         title=result.target,
         verdict=record.verdict,
-        lead=_lead(facts),
-        stats=_stats(ledger, record),
+        lead=_lead(facts) if facts.blocks else why_nothing(record, "No node was compared."),
+        stats=_stats(ledger, record) if facts.blocks else (),
         quotes=quotes,
         figures=_figures(facts, slug, limit),
         tables=[settle(table) for table in _tables(ledger, facts, slug, index, limit)],
@@ -67,8 +67,6 @@ def _block(report: Report, index: int, result: TargetResult, record: NumericsRec
 
 
 def _lead(facts: NumericsFacts) -> str:
-    if not facts.blocks:
-        return "No node was compared."
     fault = facts.first_fault
     held = f"held against {facts.reference}, noise from {facts.noise}"
     if fault is not None:

@@ -9,7 +9,7 @@ from day0.tasks.plan.record import Config, PlanFacts, PlanRecord
 from ..model import Report, TargetResult
 from ..words import bytes_text, exact_text, listed, plural
 from .bars_figure import Bar, Part, stacked_bars
-from .blocks import absent_block, reused
+from .blocks import absent_block, reused, why_nothing
 from .ledger import Ledger
 from .parts import Block, Cell, Column, Figure, Key, Row, Section, Table, settle
 
@@ -47,12 +47,13 @@ def _block(report: Report, index: int, result: TargetResult, record: PlanRecord,
             ("rejected", facts.rejected),
         )
     ]
+    planned = bool(facts.recommended or facts.rejected)
     tables.append(_chip_table(ledger, facts, f"plan{suffix}--chips"))
     return Block(
         id=f"plan{suffix}",
         title="",
         verdict=record.verdict,
-        lead=_lead(facts),
+        lead=_lead(facts) if planned else why_nothing(record, "Nothing was planned."),
         figures=[_memory(facts.recommended, f"plan{suffix}--memory")] if facts.recommended else (),
         tables=[settle(table) for table in tables if table.rows],
         sources=ledger.sources,

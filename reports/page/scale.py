@@ -8,7 +8,7 @@ from day0.tasks.scale.record import Check, ScaleFacts, ScaleRecord
 
 from ..model import Report, TargetResult
 from ..words import exact_text, plural
-from .blocks import absent_block, reused, target_slug
+from .blocks import absent_block, reused, target_slug, why_nothing
 from .growth_figure import growth_drawing
 from .ledger import Ledger
 from .parts import Block, Cell, Column, Figure, Key, Row, Section, Stat, Table, settle
@@ -39,7 +39,7 @@ def _block(report: Report, index: int, result: TargetResult, record: ScaleRecord
         id=f"scale--{slug}",
         title=result.target,
         verdict=record.verdict,
-        lead=_lead(record.facts),
+        lead=_lead(record.facts) if record.facts.tiers else why_nothing(record, "No tier was tried."),
         stats=_stats(ledger, record),
         figures=_figures(record, slug),
         tables=[settle(table) for table in _tables(ledger, record, slug, index, limit) if table.rows],
@@ -52,8 +52,6 @@ def _block(report: Report, index: int, result: TargetResult, record: ScaleRecord
 def _lead(facts: ScaleFacts) -> str:
     passed = [tier for tier in facts.tiers if tier.outcome == "passed"]
     stopped = next((tier for tier in facts.tiers if tier.outcome != "passed"), None)
-    if not facts.tiers:
-        return "No tier was tried."
     if stopped is None:
         return f"All {plural(len(passed), 'tier')} passed."
     count = f"{exact_text(len(passed))} of {plural(len(facts.tiers), 'tier')} passed"

@@ -9,8 +9,11 @@ from day0.reports.diff import diff_lines, diff_reports
 from day0.reports.facts_diff import differences
 from day0.reports.model import Report
 from day0.reports.numerics_diff import beyond_band
+from day0.reports.page.build import build_page, unsourced_blocks
 from day0.reports.regression import judge_regression
+from day0.tasks.job import StageJob
 from day0.tasks.numerics.record import Block, NumericsFacts
+from day0.tasks.prevented import Prevention, prevented_record
 from day0.tasks.verdict import Verdict
 from support.sample_report import BAD_LAYER, EAGER, ORT, sample_report
 
@@ -188,3 +191,25 @@ def test_targets_that_come_and_go_are_told() -> None:
     assert kinds == ["verdict", "target"]
     assert diff_reports(alone, report).changes[-1].text == f"target {ORT} is new"
     assert alone.targets[0].target == EAGER
+
+
+def test_a_target_that_cannot_start_any_more_is_undecided() -> None:
+    before = sample_report(bad=None)
+    job = StageJob(run="r", store="s", model="m", target=EAGER)
+    why = Prevention(number=904, about="target", message="torch cannot be imported")
+    prevented = {
+        stage: prevented_record(stage, job, why) for stage in ("coverage", "minimal", "numerics", "scale")
+    }
+    stages = before.targets[0].stages.model_copy(update=prevented)
+    findings = [finding for record in prevented.values() for finding in record.findings]
+    changed = {"stages": stages, "findings": findings, "verdict": Verdict.BLOCKED}
+    after = before.model_copy(
+        update={"targets": [before.targets[0].model_copy(update=changed), before.targets[1]]}
+    )
+    judged = judge_regression(before, after)
+    assert judged.verdict is Verdict.UNVERIFIED
+    assert "stack_version" not in {item.category for item in judged.changes}
+    assert "Could not be decided" in judged.headline
+    page = build_page(after)
+    assert unsourced_blocks(page) == []
+    assert page.sections[3].blocks[0].lead == "Torch cannot be imported."
