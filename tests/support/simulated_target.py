@@ -29,6 +29,13 @@ def open_simulated() -> Iterator[OpenSimulated]:
         target.close()
 
 
+@pytest.fixture(scope="module")
+def sound_target() -> Iterator[WorkerTarget]:
+    """The simulated accelerator without faults, one worker for a whole test module."""
+    with _target(60.0, "bf16", {}) as target:
+        yield target
+
+
 def _target(timeout: float, dtype: str, faults: Mapping[str, str]) -> WorkerTarget:
     plan = WorkerPlan(
         hello={

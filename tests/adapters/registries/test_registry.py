@@ -22,7 +22,12 @@ FAR = Fingerprint(family="torch 2.12 x avx2", exact={"torch": "2.12.0"})
 
 
 def _row(fingerprint: Fingerprint, status: str = "native", **fields: object) -> RegistryRow:
-    values: dict[str, object] = {"op": "aten.mm.default", "dtypes": ["bf16", "bf16"], "ranks": [2, 2], **fields}
+    values: dict[str, object] = {
+        "op": "aten.mm.default",
+        "dtypes": ["bf16", "bf16"],
+        "ranks": [2, 2],
+        **fields,
+    }
     return RegistryRow.model_validate({**values, "status": status, "fingerprint": fingerprint.digest})
 
 
@@ -100,7 +105,9 @@ def test_a_persons_probes_lie_over_the_shipped_rows(tmp_path: object) -> None:
     assert known.row.status == "native"
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"registry": "other@cpu", "format": 1}', '{"registry": "eager@cpu",'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"registry": "other@cpu", "format": 1}', '{"registry": "eager@cpu",']
+)
 def test_a_damaged_file_is_said_in_one_sentence(tmp_path: object, text: str) -> None:
     store = RunStore(str(tmp_path))
     store.write(store_path("eager@cpu"), text.encode())

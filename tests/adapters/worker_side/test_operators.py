@@ -51,7 +51,9 @@ def test_what_is_not_in_the_grammar_is_refused(encoded: dict[str, object]) -> No
         decode_call({"op": "aten.neg.default", **encoded}, [torch.ones(1)])
 
 
-@pytest.mark.parametrize(("shape", "stride"), [((2, 3), (1, 2)), ((2, 3), (5, 1)), ((4, 3), (0, 1)), ((3,), (2,))])
+@pytest.mark.parametrize(
+    ("shape", "stride"), [((2, 3), (1, 2)), ((2, 3), (5, 1)), ((4, 3), (0, 1)), ((3,), (2,))]
+)
 def test_strides_keep_the_values(shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
     base = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
     laid = with_strides(base, stride)

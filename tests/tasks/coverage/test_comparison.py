@@ -101,7 +101,9 @@ def test_nan_and_infinity_are_never_rounding() -> None:
     broken = output.clone()
     broken[3] = float("nan")
     assert compare(op, [broken], reference).agrees is False
-    overflowing = Reference([torch.tensor([1e6], dtype=torch.float64)], [torch.ones(1, dtype=torch.float16)], "fp64")
+    overflowing = Reference(
+        [torch.tensor([1e6], dtype=torch.float64)], [torch.ones(1, dtype=torch.float16)], "fp64"
+    )
     assert compare(op, [torch.tensor([float("inf")], dtype=torch.float16)], overflowing).agrees
     assert compare(op, [torch.tensor([float("-inf")], dtype=torch.float16)], overflowing).agrees is False
 

@@ -1,0 +1,155 @@
+"""The coverage of coverage: every seeded fault is found, and nothing else is reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.skeleton import Skeleton
+from day0.adapters.base.values import Anomaly
+from day0.adapters.registries.files import add_to_store, stored_registry
+from day0.adapters.registries.registry import Registry
+from day0.adapters.targets.target import WorkerTarget
+from day0.tasks.coverage.measure import measure_coverage
+from day0.tasks.coverage.probe import probe
+from day0.tasks.coverage.record import CoverageRecord
+from day0.tasks.verdict import Verdict
+from support.captured import calls_of
+from support.simulated_target import OpenSimulated
+
+
+def _skeleton(model_type: str = "llama", **changes: Any) -> Skeleton:
+    values = {"architecture": "X", "model_type": model_type, "config": {}, "nodes": (), "dtype": "bf16"}
+    return Skeleton.model_validate({**values, "operators": calls_of(model_type), **changes})
+
+
+def _measure(target: Any, skeleton: Skeleton | None = None, **options: Any) -> CoverageRecord:
+    options = {"registry": Registry("simulated@cpu"), "budget": 120.0, **options}
+    return measure_coverage(skeleton or _skeleton(), target, target.describe(), **options)
+
+
+def test_exactly_the_seeded_faults_are_found(open_simulated: OpenSimulated) -> None:
+    target = open_simulated(
+        timeout=6.0,
+        missing="aten.scaled_dot_product_attention.default aten.silu.default",
+        dtype_="aten.mm.default:bf16",
+        wrong="aten.rsqrt.default",
+        crash="aten.cos.default",
+        hang="aten.sin.default",
+    )
+    record = _measure(target)
+    faulty = {entry.op: entry.status for entry in record.facts.ops if entry.status != "native"}
+    assert faulty == {
+        "aten.scaled_dot_product_attention.default": "missing",
+        "aten.silu.default": "decomposed",
+        "aten.mm.default": "missing",
+        "aten.rsqrt.default": "wrong",
+        "aten.cos.default": "crash",
+        "aten.sin.default": "hang",
+    }
+    codes = {(finding.code, finding.subject.name.partition("(")[0]) for finding in record.findings}
+    assert codes == {
+        ("COV001", "aten.scaled_dot_product_attention.default"),
+        ("COV002", "aten.mm.default"),
+        ("COV003", "aten.rsqrt.default"),
+        ("COV004", "aten.cos.default"),
+        ("COV005", "aten.sin.default"),
+        ("COV007", "simulated@cpu/bf16"),
+    }
+    assert record.verdict is Verdict.FAIL
+    assert [(gap.op, gap.workaround) for gap in record.facts.gaps[:2]] == [
+        ("aten.mm.default", ""),
+        ("aten.scaled_dot_product_attention.default", "attn=eager"),
+    ]
+    (silu,) = [entry for entry in record.facts.ops if entry.op == "aten.silu.default"]
+    assert "rebuilt from aten._to_copy.default, " in silu.evidence
+    assert all(entry.grade == "measured" for entry in record.facts.ops)
+
+
+def test_a_clamp_beyond_usual_inputs_is_found(open_simulated: OpenSimulated) -> None:
+    record = _measure(open_simulated(clamp="aten.silu.default"))
+    (entry,) = [entry for entry in record.facts.ops if entry.status != "native"]
+    assert (entry.op, entry.status) == ("aten.silu.default", "wrong")
+    assert "wide inputs" in entry.evidence
+
+
+def test_a_sound_target_passes_and_a_known_one_is_not_asked(sound_target: WorkerTarget) -> None:
+    learnt: list[Registry] = []
+    target = sound_target
+    record = _measure(target, keep=learnt.append)
+    assert record.verdict is Verdict.PASS
+    assert record.facts.statuses == {"native": len(record.facts.ops)}
+    assert "aten.mm.default" in record.facts.new_since_registry
+    assert sum(entry.impact for entry in record.facts.ops) == pytest.approx(1.0, abs=1e-4)
+    registry = Registry("simulated@cpu")
+    for part in learnt:
+        registry = registry.overlaid(part)
+    again = _measure(target, registry=registry)
+    assert again.observations.probed == 0
+    assert again.facts.ops == record.facts.ops
+    assert again.facts.new_since_registry == ()
+
+
+def test_what_the_budget_leaves_is_unverified(sound_target: WorkerTarget) -> None:
+    record = _measure(sound_target, budget=0.0)
+    assert set(record.facts.statuses) == {"unknown"}
+    assert record.verdict is Verdict.UNVERIFIED
+    (finding,) = record.findings
+    assert finding.code == "COV006"
+    assert f"{len(record.facts.ops)} operators with 100.0% of the work" in finding.message
+
+
+def test_a_phase_that_was_not_captured_is_unverified(sound_target: WorkerTarget) -> None:
+    lost = Anomaly(
+        code="phase_not_captured", subject="decode", message="operators of phase decode are not known"
+    )
+    skeleton = _skeleton(operators=calls_of("llama")[:1], anomalies=(lost,))
+    record = _measure(sound_target, skeleton)
+    assert record.verdict is Verdict.UNVERIFIED
+    assert [finding.code for finding in record.findings] == ["COV008"]
+
+
+def test_kernels_of_the_quantisation_are_listed(sound_target: WorkerTarget) -> None:
+    config = {"quantization_config": {"quant_method": "fp8"}}
+    record = _measure(sound_target, _skeleton(operators=calls_of("llama")[:1]), config=config)
+    assert "hub:kernels-community/finegrained-fp8" in record.facts.kernels
+    assert [finding.code for finding in record.findings] == ["COV011"]
+
+
+def test_a_probe_goes_on_where_it_was(sound_target: WorkerTarget, tmp_path: Any) -> None:
+    store = RunStore(str(tmp_path))
+    target = sound_target
+    calls = calls_of("llama")[:12]
+    first = probe(calls[:6], target, store)
+    assert (first.known_before, first.left) == (0, 0)
+    second = probe(calls, target, store)
+    assert second.known_before == first.probed
+    assert second.probed > 0
+    assert len(stored_registry(store, "simulated@cpu").rows) == first.probed + second.probed
+    assert probe(calls, target, store).probed == 0
+    assert probe(calls[:6], target, store, refresh=True).probed == first.probed
+
+
+def test_inherited_rows_are_probed_first(sound_target: WorkerTarget, tmp_path: Any) -> None:
+    store = RunStore(str(tmp_path))
+    target = sound_target
+    calls = calls_of("llama")
+    fingerprint = target.describe().fingerprint
+    related = fingerprint.model_copy(update={"exact": {**fingerprint.exact, "driver": "older"}})
+    probe(calls[:4], target, store)
+    rows = [
+        row.model_copy(update={"fingerprint": related.digest})
+        for row in stored_registry(store, "simulated@cpu").rows.values()
+    ]
+    other = RunStore(str(tmp_path / "other"))
+    add_to_store(other, Registry("simulated@cpu").merged(rows, {related.digest: related}))
+    record = _measure(target, registry=stored_registry(other, "simulated@cpu"), budget=0.0)
+    assert {entry.grade for entry in record.facts.ops} == {"inherited", ""}
+    probe(calls, target, other, budget=0.05)
+    digests = {digest for _, digest in stored_registry(other, "simulated@cpu").rows}
+    assert fingerprint.digest in digests
+    tried = [
+        key for key, digest in stored_registry(other, "simulated@cpu").rows if digest == fingerprint.digest
+    ]
+    assert set(tried[:1]) <= {row.key for row in rows}
