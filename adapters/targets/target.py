@@ -102,6 +102,11 @@ class WorkerTarget:
             self._description = description
         return self._description
 
+    def reset(self) -> None:
+        """Ends the worker and forgets the description: the next call learns everything anew."""
+        self.close()
+        self._description = None
+
     def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
         """See `Target`."""
         self._need("fragment")

@@ -15,6 +15,7 @@ _ENTRY_POINTS = """\
 [day0.targets]
 faulty = day0_faulty.stack:FaultyStack
 faulty_import = day0_faulty.broken:BrokenStack
+light = day0_faulty.light:LightStack
 """
 
 

@@ -1,0 +1,70 @@
+"""Faults that need no torch: what they do to the process they run in."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+
+
+def segfault():
+    ctypes.string_at(0)
+
+
+def hang():
+    time.sleep(3600)
+
+
+def hang_holding_the_lock():
+    ctypes.PyDLL(None).sleep(3600)
+
+
+def take_all_memory():
+    taken = []
+    while True:
+        taken.append(bytearray(os.urandom(2**20) * 16))
+        time.sleep(0.01)
+
+
+def leave():
+    sys.exit(3)
+
+
+def chatter():
+    print("a stack that prints to standard output")
+    os.write(1, b"and past Python, too\n")
+    sys.stdin.read()
+
+
+def write_on_the_pipe(data):
+    for number in os.listdir("/proc/self/fd"):
+        if int(number) > 2 and os.path.exists(f"/proc/self/fd/{number}"):
+            try:
+                os.write(int(number), data)
+            except OSError:
+                continue
+
+
+def escape():
+    """Leaves a process behind in a session of its own."""
+    subprocess.Popen(["sleep", "3600"], start_new_session=True, stdin=subprocess.DEVNULL)
+
+
+def many_lines():
+    for number in range(100_000):
+        print(f"line {number} " + "x" * 50, file=sys.stderr)
+
+
+ACTIONS = {
+    "segfault": segfault,
+    "hang": hang,
+    "hang_holding_the_lock": hang_holding_the_lock,
+    "oom": take_all_memory,
+    "exit": leave,
+    "print": chatter,
+    "garbage": lambda: write_on_the_pipe(b"HTTP/1.1 200 OK\r\n\r\nnothing that a parent expects"),
+    "half": lambda: (write_on_the_pipe((1000).to_bytes(8, "big") + b'{"id": 1, "res'), os._exit(0)),
+    "huge": lambda: write_on_the_pipe((2**60).to_bytes(8, "big")),
+    "escape": escape,
+    "many_lines": many_lines,
+}
