@@ -11,7 +11,7 @@ from day0.tasks.verdict import Verdict
 
 from ..model import Report
 from ..records import VERDICT_RANK
-from .repro import is_command, reproduce
+from .repro import filled, is_command, reproduce
 from .text import element_id
 
 _EVIDENCE_LINES = 12
@@ -84,6 +84,8 @@ def _all(report: Report) -> Iterator[tuple[str, Finding]]:
 def _limitation(report: Report, finding: Finding, targets: Sequence[str]) -> Limitation:
     entry = CATALOGUE.get(finding.code)
     shown = [line for line in finding.evidence if line.strip() and not is_command(line)]
+    # A plan knows no target, though its record stands under each.
+    target = targets[0] if targets and not finding.code.startswith("PLN") else ""
     waiver = finding.waiver
     name = finding.subject.name
     rank = f", rank {finding.subject.rank}" if finding.subject.rank is not None else ""
@@ -97,8 +99,8 @@ def _limitation(report: Report, finding: Finding, targets: Sequence[str]) -> Lim
         targets=targets,
         subject="" if name in finding.message else f"{finding.subject.kind} {name}{rank}",
         message=finding.message,
-        remedy=finding.remedy,
-        command=reproduce(report, finding, targets[0] if targets else ""),
+        remedy=filled(finding.remedy, report, target),
+        command=reproduce(report, finding, target),
         evidence=shown[:_EVIDENCE_LINES],
         more_evidence=max(0, len(shown) - _EVIDENCE_LINES),
         accepted=f"accepted by {waiver.owner} until {waiver.expires}: {waiver.reason}" if waiver else "",

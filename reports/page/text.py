@@ -25,7 +25,7 @@ _INVISIBLE = re.compile(
 _MARKS = "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
 _STACKED = re.compile(f"({_MARKS}{{3}}){_MARKS}+")
 _NAME = re.compile(
-    r"(?<![\w.@/-])(?=[\w.@/:\[\]-]*(?:_|@|\.[\w-]+\.|::|[a-z]\.[a-z]))[A-Za-z_][\w@/:\[\]-]*(?:\.[\w@/:\[\]-]+)*"
+    r"(?<![\w.@/-])(?=[\w.@/:\[\]-]*(?:_|@|\.[\w-]+\.|::|[a-z]\.[a-z]))[A-Za-z_][\w@/:\[\]-]*(?:\.[\w@/:\[\]-]+)*(?<![:/-])"
 )
 _ABBREVIATIONS = frozenset({"e.g", "i.e"})
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")

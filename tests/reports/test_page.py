@@ -12,6 +12,7 @@ import pytest
 from day0.reports.assemble import assemble
 from day0.reports.model import Report, Stages
 from day0.reports.page.build import build_page, unsourced_blocks
+from day0.reports.page.repro import filled, reproduce
 from day0.reports.page.text import clean, element_id, prose, shell
 from day0.reports.pointers import unsourced_numbers
 from day0.reports.records import stage_records
@@ -20,7 +21,7 @@ from day0.reports.store import parse_report, summarize
 from day0.reports.strict_json import plain, strict_json
 from day0.tasks.finding import Subject, Waiver, make_finding
 from day0.tasks.record import StageRecord
-from support.sample_report import EAGER, MODEL, ORT, any_code, sample_inventory, sample_report
+from support.sample_report import EAGER, MODEL, ORT, REVISION, any_code, sample_inventory, sample_report
 
 
 class Elements(HTMLParser):
@@ -261,7 +262,19 @@ def test_a_finding_has_remedy_and_command() -> None:
     assert [item.verdict for item in found] == ["fail", "blocked", "unverified"]
     assert all(item.remedy and item.command.startswith("day0 ") for item in found)
     assert found[0].command.endswith("--node model.layers.17")
-    assert f"--target {ORT} --fresh" in found[1].command
+    assert found[1].command == f"day0 health {MODEL}@{REVISION} --target {ORT} --fresh"
+
+
+def test_a_remedy_names_the_model_and_the_target_at_hand() -> None:
+    remedy = "Run `day0 probe MODEL --target TARGET`; see MODEL."
+    told = filled(remedy, sample_report(), ORT)
+    assert told == f"Run `day0 probe {MODEL}@{REVISION} --target {ORT}`; see MODEL."
+
+
+def test_a_command_quotes_what_a_shell_would_read() -> None:
+    report = sample_report().model_copy(update={"model": "a; rm -rf ~"})
+    finding = report.targets[1].findings[-1].model_copy(update={"evidence": []})
+    assert reproduce(report, finding, "").startswith(f"day0 health 'a; rm -rf ~@{REVISION}'")
 
 
 def test_an_accepted_finding_is_shown_as_accepted() -> None:
@@ -306,6 +319,7 @@ def test_text_helpers() -> None:
     assert clean("a\u202eb\x1b") == "a\\u202eb\\x1b"
     assert clean("x" * 30, 10) == "xxxxxxxxxx… (30 characters)"
     assert prose("see model.layers.3 & `a b`") == "see <code>model.layers.3</code> &amp; <code>a b</code>"
+    assert prose("on a@b/c: x_y.") == "on <code>a@b/c</code>: <code>x_y</code>."
     assert prose("about 1.4 and/or 3.2") == "about 1.4 and/or 3.2"
     assert shell("short --a b") == "short --a b"
     assert (
