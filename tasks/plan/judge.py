@@ -69,6 +69,7 @@ def judge(facts: InventoryFacts, profile: Profile, layout: Layout) -> Config:
         limited_by=_limit(room, usable, reserve, limit, rules),
         rules=rules,
         command=commands.get("vllm", ""),
+        sequence_bytes=room.stage.sequence_bytes(room.context) if room.context else 0,
         commands={engine: text for engine, text in commands.items() if engine != "vllm"},
         notes=_notes(facts, profile, layout, room, usable - reserve, limit, converted),
     )

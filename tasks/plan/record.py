@@ -48,6 +48,8 @@ class Config(Value):
         limited_by: what gives out first, in words.
         rules: each rule that was applied.
         command: command line to copy; empty where nothing fits.
+        sequence_bytes: per device, of one sequence of that length; a full window holds less than length times
+            bytes per token.
         commands: engine -> command line, where further engines take the same configuration.
         notes: what a person should know before copying, e.g. that the degree crosses nodes.
     """
@@ -70,6 +72,7 @@ class Config(Value):
     limited_by: str
     rules: Sequence[RuleCheck]
     command: str
+    sequence_bytes: int = 0
     commands: Mapping[str, str] = {}
     notes: Sequence[str] = ()
 

@@ -87,7 +87,7 @@ class LocalHub:
         self.ignore_ranges = False
         self.delay = 0.0
         self.lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
@@ -145,103 +145,104 @@ class LocalHub:
         self._thread.join(5)
 
 
-def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    """Answers for the hub that its class belongs to."""
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Stays silent."""
+    hub: LocalHub
 
-        def do_GET(self) -> None:
-            self._answer(body=True)
+    protocol_version = "HTTP/1.1"
 
-        def do_HEAD(self) -> None:
-            self._answer(body=False)
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stays silent."""
 
-        def _answer(self, *, body: bool) -> None:
-            path = unquote(urlsplit(self.path).path)
-            with hub.lock:
-                hub.requests[self.command, path] += 1
-            if hub.delay:
-                time.sleep(hub.delay)
-            fault = hub.take_fault(self.command, path)
-            if fault is not None and fault.status:
-                self._send(fault.status, b"{}", dict(fault.headers), body=body)
-                return
-            status, headers, data = self._content(path)
-            cut = fault.cut_after if fault is not None else None
-            self._send(status, data, headers, body=body, cut=cut)
+    def do_GET(self) -> None:
+        self._answer(body=True)
 
-        def _content(self, path: str) -> tuple[int, dict[str, str], bytes | tuple[Path, int, int]]:
-            api, resolve = _API.fullmatch(path), _RESOLVE.fullmatch(path)
-            match = api or resolve
-            repository = hub.repositories.get(match["repo"]) if match else None
-            if match is None or repository is None or repository.private:
-                return _error(401 if repository is not None else 404, "RepoNotFound", "Repository not found")
-            revision = match["rev"] or "main"
-            commit = repository.commit if revision == repository.commit else repository.refs.get(revision)
-            if commit is None:
-                return _error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-            if resolve is not None:
-                return self._file(repository, commit, resolve["path"])
-            if api is not None and api["what"] == "tree":
-                return _json([_entry(name, place) for name, place in repository.files().items()])
-            return _json(_info(match["repo"], repository, commit))
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
 
-        def _file(
-            self, repository: Repository, commit: str, path: str
-        ) -> tuple[int, dict[str, str], bytes | tuple[Path, int, int]]:
-            if repository.gated:
-                return _error(403, "GatedRepo", "Access to this model is restricted")
-            place = repository.files().get(path)
-            if place is None:
-                return _error(404, "EntryNotFound", f"{path} does not exist")
-            size = place.stat().st_size
-            headers = {
-                "ETag": f'"{_hashes(place)[1] or _hashes(place)[0]}"',
-                "X-Repo-Commit": commit,
-                "X-Linked-Size": str(size),
-                "Accept-Ranges": "bytes",
-            }
-            asked = _RANGE.fullmatch(self.headers.get("Range", ""))
-            if asked is None or hub.ignore_ranges:
-                return 200, headers, (place, 0, size)
-            start = int(asked[1])
-            stop = min(int(asked[2]) + 1 if asked[2] else size, size)
-            if start >= size:
-                return 416, {"Content-Range": f"bytes */{size}"}, b""
-            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-            return 206, headers, (place, start, stop)
+    def _answer(self, *, body: bool) -> None:
+        path = unquote(urlsplit(self.path).path)
+        with self.hub.lock:
+            self.hub.requests[self.command, path] += 1
+        if self.hub.delay:
+            time.sleep(self.hub.delay)
+        fault = self.hub.take_fault(self.command, path)
+        if fault is not None and fault.status:
+            self._send(fault.status, b"{}", dict(fault.headers), body=body)
+            return
+        status, headers, data = self._content(path)
+        cut = fault.cut_after if fault is not None else None
+        self._send(status, data, headers, body=body, cut=cut)
 
-        def _send(
-            self,
-            status: int,
-            data: bytes | tuple[Path, int, int],
-            headers: dict[str, str],
-            *,
-            body: bool,
-            cut: int | None = None,
-        ) -> None:
-            length = len(data) if isinstance(data, bytes) else data[2] - data[1]
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-            if not body:
-                return
-            path = unquote(urlsplit(self.path).path)
-            try:
-                for chunk in _chunks(data, length if cut is None else min(cut, length)):
-                    with hub.lock:  # before the client can have it and look
-                        hub.served[path] += len(chunk)
-                    self.wfile.write(chunk)
-            except ConnectionError:  # the client has had enough
-                self.close_connection = True
-            if cut is not None and cut < length:
-                self.close_connection = True
+    def _content(self, path: str) -> tuple[int, dict[str, str], bytes | tuple[Path, int, int]]:
+        api, resolve = _API.fullmatch(path), _RESOLVE.fullmatch(path)
+        match = api or resolve
+        repository = self.hub.repositories.get(match["repo"]) if match else None
+        if match is None or repository is None or repository.private:
+            return _error(401 if repository is not None else 404, "RepoNotFound", "Repository not found")
+        revision = match["rev"] or "main"
+        commit = repository.commit if revision == repository.commit else repository.refs.get(revision)
+        if commit is None:
+            return _error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        if resolve is not None:
+            return self._file(repository, commit, resolve["path"])
+        if api is not None and api["what"] == "tree":
+            return _json([_entry(name, place) for name, place in repository.files().items()])
+        return _json(_info(match["repo"], repository, commit))
 
-    return Handler
+    def _file(
+        self, repository: Repository, commit: str, path: str
+    ) -> tuple[int, dict[str, str], bytes | tuple[Path, int, int]]:
+        if repository.gated:
+            return _error(403, "GatedRepo", "Access to this model is restricted")
+        place = repository.files().get(path)
+        if place is None:
+            return _error(404, "EntryNotFound", f"{path} does not exist")
+        size = place.stat().st_size
+        headers = {
+            "ETag": f'"{_hashes(place)[1] or _hashes(place)[0]}"',
+            "X-Repo-Commit": commit,
+            "X-Linked-Size": str(size),
+            "Accept-Ranges": "bytes",
+        }
+        asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+        if asked is None or self.hub.ignore_ranges:
+            return 200, headers, (place, 0, size)
+        start = int(asked[1])
+        stop = min(int(asked[2]) + 1 if asked[2] else size, size)
+        if start >= size:
+            return 416, {"Content-Range": f"bytes */{size}"}, b""
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
+        return 206, headers, (place, start, stop)
+
+    def _send(
+        self,
+        status: int,
+        data: bytes | tuple[Path, int, int],
+        headers: dict[str, str],
+        *,
+        body: bool,
+        cut: int | None = None,
+    ) -> None:
+        length = len(data) if isinstance(data, bytes) else data[2] - data[1]
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+        if not body:
+            return
+        path = unquote(urlsplit(self.path).path)
+        try:
+            for chunk in _chunks(data, length if cut is None else min(cut, length)):
+                with self.hub.lock:  # before the client can have it and look
+                    self.hub.served[path] += len(chunk)
+                self.wfile.write(chunk)
+        except ConnectionError:  # the client has had enough
+            self.close_connection = True
+        if cut is not None and cut < length:
+            self.close_connection = True
 
 
 def _chunks(data: bytes | tuple[Path, int, int], length: int) -> Iterator[bytes]:

@@ -150,6 +150,8 @@ def test_every_command_is_of_a_layout_that_keeps_the_rules(plan: PlanRecord) -> 
     for config in listed:
         assert works(config)
         assert config.command or config.weight_dtype == "bf16"
+        held = config.weight_bytes + config.reserve_bytes + config.concurrency * config.sequence_bytes
+        assert held <= config.memory_bytes
     for config in plan.facts.rejected:
         assert not works(config)
         assert not config.command
