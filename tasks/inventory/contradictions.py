@@ -13,6 +13,8 @@ from .quantization import DeclaredQuantization
 from .record import Quantization
 from .roles import LOW_PRECISION
 
+# Embeddings of tokens, as against those of positions or types.
+_TOKEN_EMBEDDINGS = frozenset({"embed_tokens", "wte", "word_embeddings", "token_embd", "tok_embeddings"})
 _CONFIG = Subject(kind="config", name="config.json")
 
 
@@ -143,13 +145,7 @@ def _sizes(seen: Seen) -> Iterable[Finding]:
         group = item.group
         if item.place.role != "embedding" or item.place.part != "text" or len(group.shape) != 2:
             continue
-        if group.pattern.segments[-2] not in (
-            "embed_tokens",
-            "wte",
-            "word_embeddings",
-            "token_embd",
-            "tok_embeddings",
-        ):
+        if not _TOKEN_EMBEDDINGS & set(group.pattern.segments):
             continue
         pairs = (("vocab_size", group.shape[0]), ("hidden_size", group.shape[1]))
         for fact, size in pairs:

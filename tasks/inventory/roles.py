@@ -69,7 +69,7 @@ _SIDE_IN_MODULE = frozenset({
     "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale",
 })  # fmt: skip
 _SIDE_BELOW_WEIGHT = frozenset({
-    "absmax", "quant_map", "nested_absmax", "nested_quant_map", "quant_state",
+    "absmax", "quant_map", "nested_absmax", "nested_quant_map",
 })  # fmt: skip
 _WEIGHT_FORMS = ("", "_packed", "_blocks")
 
@@ -167,11 +167,10 @@ def _served_weight(pattern: Pattern, around: Neighbourhood) -> tuple[str, ...] |
             return (*module.split("."), base)
         if base == "weight":  # no other reading is known, whatever became of the weight itself
             return (*module.split("."), base)
-    below = pattern.segments[-2] == "weight" if len(pattern.segments) > 2 else False
-    if below and (name in _SIDE_BELOW_WEIGHT or "quant_state" in pattern.segments):
+    if module.endswith(".weight") and name in _SIDE_BELOW_WEIGHT:
         return pattern.segments[:-1]
-    if "quant_state" in pattern.segments:
-        return pattern.segments[: pattern.segments.index("quant_state")]
+    if "quant_state" in pattern.segments[1:]:  # bitsandbytes: `weight.quant_state.bitsandbytes__nf4`
+        return pattern.segments[: pattern.segments.index("quant_state", 1)]
     if name.lower() in _SIDE_IN_MODULE:
         weights = [sibling for sibling in siblings if sibling in ("weight", "qweight", "weight_packed")]
         if any(_is_low(f"{module}.{weight}", around) for weight in weights):

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from day0.tasks.finding import Finding
 from day0.tasks.inventory.config_facts import KEYS
+from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.inventory.table import inventory_table
 from day0.tasks.inventory.take import take_inventory
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -147,7 +149,34 @@ _KEYS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(config=st.dictionaries(_KEYS, _VALUES, max_size=12))
 def test_any_config_ends_in_a_record(config: dict[str, Any]) -> None:
     assert take_inventory(make_release(config, mixtral_tensors())).facts.totals.tensors == 41
+
+
+_SEGMENTS = st.sampled_from(
+    ["model", "layers", "0", "1", "77777777777", "experts", "weight", "weight_scale", "weight_scale_inv",
+     "scale", "mlp", "self_attn", "qweight", "weight_packed", "absmax", "gate", "mtp", "vision_tower", "{l}",
+     "", "_blocks", "_scales", "quant_state", "lm_head", "embed_tokens", "blk", "h", "\u0663"]
+)  # fmt: skip
+_KINDS = st.tuples(
+    st.sampled_from(["bf16", "fp32", "int8", "uint8", "int32", "fp8_e4m3", "e8m0", "bool", "fp4_e2m1"]),
+    st.lists(st.integers(0, 2**20), max_size=4),
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    tensors=st.dictionaries(st.lists(_SEGMENTS, max_size=6).map(".".join), _KINDS, max_size=10),
+    config=st.sampled_from([MIXTRAL, {}, {"num_hidden_layers": 1, "num_nextn_predict_layers": 1}]),
+)
+def test_any_names_and_shapes_end_in_a_record(tensors: Tensors, config: dict[str, Any]) -> None:
+    record = take_inventory(make_release(config, tensors))
+    facts = record.facts
+    assert facts.totals.tensors == len(tensors)
+    assert sum(row.tensors for row in facts.patterns) == len(tensors)
+    assert sum(row.params for row in facts.patterns) == facts.totals.logical_params
+    assert sum(row.bytes for row in facts.patterns) == facts.totals.data_bytes
+    assert InventoryRecord.model_validate_json(record.model_dump_json()).facts_digest == record.facts_digest
+    assert inventory_table(record) is not None

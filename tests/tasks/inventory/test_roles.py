@@ -69,16 +69,8 @@ def test_mixtures_of_experts() -> None:
         }
     )
     assert list(found.values()) == [
-        "router",
-        "router",
-        "expert",
-        "expert",
-        "shared_expert",
-        "shared_expert",
-    ] + [
-        "router",
-        "expert",
-        "shared_expert",
+        *["router", "router", "expert", "expert", "shared_expert", "shared_expert"],
+        *["router", "expert", "shared_expert"],
     ]
 
 

@@ -9,6 +9,7 @@ from day0.adapters.checkpoints.writer import write_checkpoint
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.task import run
 from day0.tasks.job import StageJob, read_ref
+from day0.tasks.verdict import Verdict
 
 
 def test_reuse_follows_the_files(tmp_path: Path) -> None:
@@ -27,3 +28,22 @@ def test_reuse_follows_the_files(tmp_path: Path) -> None:
     shard = next(folder.glob("*.safetensors"))
     shard.write_bytes(shard.read_bytes())
     assert run(job).key != first.key
+
+
+def test_truncated_shard_and_pickles_end_in_a_record_that_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+    job = StageJob(run="r1", store=str(tmp_path / "store"), model=str(folder))
+    pickled = read_ref(job, InventoryRecord, run(job))
+    assert pickled.verdict is Verdict.FAIL
+    assert [finding.code for finding in pickled.findings] == ["INV003"]
+
+    write_checkpoint(folder, [("a.weight", "bf16", (4, 2), bytes(16))], shards=1, metadata={})
+    shard = next(folder.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-3])
+    cut = read_ref(job, InventoryRecord, run(job))
+    assert cut.verdict is Verdict.FAIL
+    assert next(finding for finding in cut.findings if finding.code == "INV001").subject.name == shard.name
+    assert cut.facts.totals.logical_params == 8
