@@ -106,7 +106,7 @@ def test_missing_weights_are_named(tiny: Tiny, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((tiny("llama").folder / "config.json").read_bytes())
     release = open_release(str(tmp_path))
     reference = StreamingReference(build_skeleton(release), release.checkpoint)
-    seen = []
+    seen: list[object] = []
     with pytest.raises(CheckpointError, match=r"mlp\.up_proj\.weight") as caught:
         seen.extend(reference.states(TOKENS))
     assert caught.value.code == "E331"
