@@ -98,9 +98,10 @@ def list_runs(store: RunStore) -> Sequence[RunSummary]:
         name = f"runs/{run}/summary.json"
         if _RUN_NAME.fullmatch(run) and store.exists(name):
             try:
-                summaries.append(RunSummary.model_validate_json(store.read(name)))
-            except ValidationError:
+                summary = RunSummary.model_validate_json(store.read(name))
+            except ValidationError:  # of another version, or cut short; its report may still be readable
                 continue
+            summaries.append(summary.model_copy(update={"run": run}))
     return sorted(summaries, key=lambda summary: (summary.created, summary.run), reverse=True)
 
 
