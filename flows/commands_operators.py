@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
-from day0.reports.as_json import record_json
 from day0.tasks.verdict import exit_status
 
-from .flags import RunFlags, Target, settings_of
+from .flags import RunFlags, Switch, Target, settings_of
 from .operators_list import list_operators, operator_lines
 from .progress_display import show_progress
 from .settings import run_options
-from .single_stage import run_up_to
-from .stage_text import stage_lines
 from .terminal import printable, stdout_for_data, write_json
 
 _DEFAULT = RunFlags()
@@ -36,29 +33,39 @@ def ops(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
     return 0
 
 
-def probe(model: str, /, *, target: Target, flags: RunFlags = _DEFAULT) -> int:
-    """Try a model's operators on a target and keep what was learnt in the run store's registry.
+def probe(
+    model: str | None = None, /, *, target: Target, refresh: Switch = False, flags: RunFlags = _DEFAULT
+) -> int:
+    """Try operators on a target and keep what was learnt in the run store's registry.
 
-    Operators that the registry knows under the target's fingerprint are not tried again. There is an hour's
-    time where --probe-budget does not say otherwise; what was learnt before an end of any kind stays.
+    Rows measured under the target's very fingerprint are not tried again, so that a probe that was stopped
+    goes on where it was; rows known from a related version come first. There is an hour's time where
+    --probe-budget does not say otherwise; what was learnt before an end of any kind stays.
 
     Args:
-        model: Hub id, folder, or path of a config.json, whose operators are tried; NAME@REV pins.
+        model: Hub id, folder, or path of a config.json, whose operators are tried; NAME@REV pins. Left out:
+            those of a seed set that most models need.
         target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16.
+        refresh: Try measured rows again too.
         flags: Shared flags.
     """
     budget = _PROBE_SECONDS if flags.probe_budget is None else flags.probe_budget
     settings = settings_of(flags, probe_budget=budget)
-    name = TargetSpec.parse(target).registry_name
     with stdout_for_data() as data, show_progress():
-        from day0.adapters.registries.files import store_path
+        from day0.adapters.base.progress import log_progress
+        from day0.tasks.coverage.probe import probe_target
 
-        options = run_options(settings)
-        record = run_up_to("coverage", model, flags.revision, target, settings.store, options)
-        place = RunStore(settings.store).path(store_path(name))
+        found = probe_target(
+            model,
+            TargetSpec.parse(target),
+            RunStore(settings.store),
+            run_options(settings),
+            revision=flags.revision,
+            refresh=refresh,
+            progress=log_progress,
+        )
         if flags.json:
-            write_json(data, {**record_json(record), "registry": place})
+            write_json(data, found.model_dump(mode="json"))
         else:
-            data.writelines(f"{printable(line)}\n" for line in stage_lines(record))
-            data.write(f"registry: {printable(place)}\n")
-    return exit_status(record.verdict)
+            data.writelines(f"{printable(line)}\n" for line in found.lines())
+    return exit_status(found.verdict)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
+from day0.adapters.base.errors import UnsupportedError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target import Target
+from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, Value
+from day0.adapters.checkpoints.release import open_release
+from day0.adapters.models.skeleton_store import load_or_build_skeleton
 from day0.adapters.registries.files import add_to_store, load_registry, store_path
 from day0.adapters.registries.registry import Registry
+from day0.adapters.targets.open import open_target
 
-from .needs import Need, group
+from ..job import RunOptions
+from ..verdict import Verdict
+from .needs import Need, captured_dtype, group, retyped
 from .prober import Prober
 from .record import CoveredOp, Gap
-from .statuses import covered_ops, gaps_of, states_of
+from .statuses import SOUND, covered_ops, gaps_of, states_of
 
 
 class Probed(Value):
@@ -45,6 +53,82 @@ class Probed(Value):
     left: int
     seconds: float
     registry: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """`fail` for a row that is missing, wrong or kills the worker, `unverified` for an undecided one."""
+        statuses = set(self.statuses) - set(SOUND)
+        if statuses - {"unknown"}:
+            return Verdict.FAIL
+        return Verdict.UNVERIFIED if statuses or self.left else Verdict.PASS
+
+    def lines(self) -> Iterator[str]:
+        """For a person: counts first, then the gaps."""
+        counts = ", ".join(f"{count} {status}" for status, count in self.statuses.items())
+        yield f"{self.target}: {self.verdict}; operators: {counts or 'none'}"
+        yield (
+            f"  {self.probed} rows tried in {self.seconds:.0f} s, {self.known_before} known before, "
+            f"{self.left} left for another time"
+        )
+        for gap in self.gaps:
+            around = f"; way around: {gap.workaround}" if gap.workaround else ""
+            yield f"  {gap.status} {gap.op}({','.join(gap.dtypes)}): {gap.evidence}{around}"
+        yield f"registry: {self.registry}"
+
+
+def probe_target(
+    model: str | None,
+    spec: TargetSpec,
+    store: RunStore,
+    options: RunOptions,
+    *,
+    revision: str | None = None,
+    refresh: bool = False,
+    progress: Progress = silent,
+    log: Path | None = None,
+) -> Probed:
+    """What `day0 probe [MODEL] --target T` does.
+
+    Args:
+        model: whose operators are tried; None: those of the seed set.
+        spec: the target.
+        store: holds the registry.
+        options: of the run; `probe_budget` bounds the time.
+        revision: of the model.
+        refresh: whether measured rows are tried again too.
+        progress: told of each row.
+        log: of the worker.
+
+    Raises:
+        Day0Error: the release cannot be opened or built, the target is unknown or does not start.
+        UnsupportedError: E502, the target runs no single operators.
+    """
+    calls = _calls_of(model, revision, spec, store)
+    with open_target(
+        spec,
+        timeout=options.node_timeout,
+        memory_limit=options.memory_limit,
+        command=options.worker_command,
+        log=log,
+    ) as target:
+        if "op" not in target.describe().capabilities:
+            raise UnsupportedError(
+                f"{spec} runs no single operators, so none can be tried",
+                code="E502",
+                remedy="The minimal run still says whether nodes execute.",
+            )
+        return probe(calls, target, store, budget=options.probe_budget, refresh=refresh, progress=progress)
+
+
+def _calls_of(
+    model: str | None, revision: str | None, spec: TargetSpec, store: RunStore
+) -> Sequence[OperatorCall]:
+    if model is None:
+        from .seeds import seed_calls
+
+        return retyped(seed_calls(), "bf16", spec.dtype)
+    skeleton = load_or_build_skeleton(open_release(model, revision), store)
+    return retyped(skeleton.operators, captured_dtype(skeleton), spec.dtype)
 
 
 def probe(

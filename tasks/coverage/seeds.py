@@ -12,23 +12,18 @@ experts, latent attention with grouped routing, attention sinks, state space. Ov
 no operator to the union of the others (leave one out), so a few that differ most stand for many."""
 
 
-def seed_calls(dtype: str = "bf16") -> list[OperatorCall]:
-    """The calls of all seed types, in order.
-
-    Args:
-        dtype: short name of weights and activations.
-    """
-    return [call for model_type in SEED_TYPES for call in _calls_of(model_type, dtype)]
+def seed_calls() -> list[OperatorCall]:
+    """The calls of all seed types in bf16, in order."""
+    return [call for model_type in SEED_TYPES for call in _calls_of(model_type)]
 
 
-def _calls_of(model_type: str, dtype: str) -> Iterator[OperatorCall]:
+def _calls_of(model_type: str) -> Iterator[OperatorCall]:
     import torch
     from day0.adapters.models.capture import capture_phases
-    from day0_worker.dtypes import torch_dtype
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     config = CONFIG_MAPPING[model_type]()
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch_dtype(dtype))
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     yield from capture_phases(model, config)
