@@ -59,6 +59,8 @@ REFERENCE = """
 import resource, sys
 import torch
 from transformers import AutoModelForCausalLM
+from day0.adapters.checkpoints.release import open_release
+from day0.adapters.models.reference import StreamingReference
 from day0.adapters.models.skeleton import build_skeleton
 release = open_release(sys.argv[1])
 reference = StreamingReference(build_skeleton(release), release.checkpoint, noise="bf16")
@@ -66,9 +68,9 @@ tokens = [[504, 3575, 282, 4649, 314, *range(1000, 1059)]]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 ours = reference.forward(tokens)
 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 with torch.no_grad():
-    stock = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)(torch.tensor(tokens)).logits
-print(grown * 1024, torch.equal(ours, stock))
+    print(grown * 1024, torch.equal(ours, model(torch.tensor(tokens)).logits))
 """
 
 
