@@ -83,6 +83,7 @@ def _collective(operation: str, dtype: str, elements: int, rank: Rank, samples: 
     }  # fmt: skip
     try:
         work, expected = _PREPARE[operation](rank, torch_dtype(dtype), elements)
+        rank.mark(f"{name}, data ready")
         for _ in range(samples):
             dist.barrier()
             rank.synchronize()

@@ -69,20 +69,23 @@ class FaultyStack(EagerStack):
 
 
 def at_broadcast(fault):
-    """The rank works up to its first broadcast."""
+    """The rank works up to its first broadcast; one that hangs does so on the way there."""
     import torch.distributed as dist
 
-    right = dist.broadcast
+    right, right_all_reduce = dist.broadcast, dist.all_reduce
 
     def broadcast(tensor, src):
         if fault == "rank_dies":
             os.kill(os.getpid(), 9)
-        if fault == "rank_hangs":
-            time.sleep(3600)
         right(tensor, src=src)
         tensor[0] += 1
 
-    dist.broadcast = broadcast
+    def all_reduce(tensor):
+        right_all_reduce(tensor)
+        if fault == "rank_hangs":
+            time.sleep(3600)
+
+    dist.broadcast, dist.all_reduce = broadcast, all_reduce
 
 
 def changed(change):
