@@ -29,7 +29,7 @@ _OPERATORS = (
     r"aten::[A-Za-z_0-9]+(?:\.[A-Za-z_0-9]+)?",
     r"aten\.[A-Za-z_0-9]+\.[A-Za-z_0-9]+",
     r"could not find an implementation for *'?([A-Za-z_0-9]+)(?=\(\d+\)|')",
-    r"unsupported (?:onnx )?(?:op|operator|node)s?:? *'?([A-Za-z_0-9]+)",
+    r"unsupported (?:onnx )?(?:operator|op|node)s?:? *'?([A-Za-z_0-9]+)",
     r"[\"']([A-Za-z_0-9]+)[\"'] not implemented for",
     r"([A-Za-z_0-9]+) is not implemented for",
 )
@@ -64,19 +64,12 @@ def node_findings(
     return [_finding(group, logs, target, repro) for group in groups.values()]
 
 
-def load_findings(
-    load: LoadFact | None,
-    unused: Sequence[str],
-    generated: Sequence[Sequence[int]] | None,
-    target: str,
-    repro: str,
-) -> list[Finding]:
+def load_findings(load: LoadFact | None, unused: Sequence[str], target: str, repro: str) -> list[Finding]:
     """What the target's own loader said of the cut-down release.
 
     Args:
         load: its report; None where it was not asked.
         unused: tensors of the cut-down release that the reference's structure has no place for either.
-        generated: tokens; None where it did not generate.
         target: the target's text.
         repro: command that shows it again.
     """

@@ -149,7 +149,7 @@ def _load(
         summary = cut.summary(question.release.config)
         if "model" not in description.capabilities:
             fact = LoadFact(outcome="unsupported", detail="the target does not claim the capability `model`")
-            findings = load_findings(fact, (), None, str(target.spec), repro)
+            findings = load_findings(fact, (), str(target.spec), repro)
             return _Loaded(findings=findings, cut=summary, load=fact, file=file)
         return _loaded(cut, summary, folder, file, target, description, dtype, tokens, repro)
 
@@ -170,7 +170,7 @@ def _loaded(
         report = target.load(str(folder), dtype=dtype)
     except (WorkerError, UnsupportedError) as error:
         fact = LoadFact(outcome=outcome_of(error), detail=detail_of(error))
-        findings = load_findings(fact, (), None, spec, " ".join([repro, *log_of(error)]))
+        findings = load_findings(fact, (), spec, " ".join([repro, *log_of(error)]))
         return _Loaded(findings=findings, cut=summary, load=fact, file=file)
     fact = LoadFact(
         outcome="loaded",
@@ -178,7 +178,7 @@ def _loaded(
         unexpected=tuple(report.unexpected),
         mismatched=tuple(report.mismatched),
     )
-    findings = load_findings(fact, cut.skeleton.unused, None, spec, repro)
+    findings = load_findings(fact, cut.skeleton.unused, spec, repro)
     generated, peak = None, 0
     if "generate" in description.capabilities:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from day0_worker import NodeRun, StackError, trees
 from day0_worker.weights import evaluate
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
+_NUMBERS = itertools.count()
 
 
 def scaled(factor: float) -> Fault:
@@ -67,6 +69,7 @@ class InProcessTarget:
         self.faults = dict(faults or {})
         self.capabilities = capabilities
         self.runs: list[str] = []
+        self._identity = f"number {next(_NUMBERS)}" if self.faults else "none"
         self._start()
 
     def describe(self) -> TargetDescription:
@@ -75,7 +78,7 @@ class InProcessTarget:
             capabilities=self.capabilities,
             dtypes={"weights": ["bf16", "fp32"], "activations": ["bf16", "fp32"], "collectives": []},
             devices=[Device(name="cpu")],
-            fingerprint=Fingerprint(family="eager", exact={"faults": ",".join(sorted(self.faults))}),
+            fingerprint=Fingerprint(family="eager", exact={"faults": self._identity}),
         )
 
     def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:

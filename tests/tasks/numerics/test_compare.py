@@ -1,0 +1,182 @@
+"""The walk over a tiny model: what is found, where, and what is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from day0.adapters.base.errors import WorkerTimeout
+from day0.adapters.base.run_store import RunStore
+from day0.tasks.numerics.measure import Question, measure_numerics
+from day0.tasks.numerics.record import NumericsRecord
+from support.in_process_target import InProcessTarget, dies, lacks_an_operator, scaled
+from support.tiny_releases import TinyRelease
+
+Tiny = Callable[[str], TinyRelease]
+
+
+def measured(tiny: TinyRelease, target: Any, store: Path, salt: str = "") -> NumericsRecord:
+    question = Question(tiny.release, tiny.skeleton, RunStore(store), "ignored: no tokenizer", salt)
+    return measure_numerics(question, target, target.describe())
+
+
+@pytest.fixture(scope="module")
+def llama(tiny: Tiny) -> TinyRelease:
+    return tiny("llama")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which the reference's nodes are found again by the next test."""
+    return tmp_path_factory.mktemp("numerics")
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_a_clean_target_passes_on_every_node(llama: TinyRelease, shared: Path, dtype: str) -> None:
+    record = measured(llama, InProcessTarget(f"eager@cpu/{dtype}"), shared)
+    facts = record.facts
+    assert record.verdict == "pass"
+    assert [block.name for block in facts.blocks] == [node.name for node in llama.skeleton.nodes]
+    assert {block.verdict for block in facts.blocks} == {"pass"}
+    assert facts.first_fault is None
+    assert facts.logits is not None
+    assert (facts.logits.positions, facts.logits.decisive) == (facts.tokens, 0)
+    assert [finding.code for finding in record.findings] == ["NUM012"]
+    assert facts.reference.endswith("fp64" if dtype == "fp32" else "fp32")
+
+
+def test_every_scaled_node_is_the_one_that_is_named(llama: TinyRelease, shared: Path) -> None:
+    for dtype in ("bf16", "fp32"):
+        for node in llama.skeleton.nodes:
+            target = InProcessTarget(f"eager@cpu/{dtype}", {node.name: scaled(1.01)})
+            record = measured(llama, target, shared)
+            failing = [block.name for block in record.facts.blocks if block.verdict == "fail"]
+            assert failing == [node.name], dtype
+            assert record.facts.first_fault is not None
+            assert record.facts.first_fault.block == node.name
+            assert record.verdict == "fail"
+
+
+def test_after_a_large_fault_the_rest_is_inherited(llama: TinyRelease, shared: Path) -> None:
+    record = measured(llama, InProcessTarget("eager@cpu/fp32", {"model.layers.0": scaled(1.5)}), shared)
+    verdicts = {block.name: block.verdict for block in record.facts.blocks}
+    assert verdicts["model.layers.0"] == "fail"
+    assert verdicts["model.layers.1"] == "inherited"
+    assert verdicts["lm_head"] == "inherited"
+    assert verdicts["model.embed_tokens"] == "pass"
+    assert "NUM010" in [finding.code for finding in record.findings]
+
+
+def test_nan_shape_and_death_are_found_where_they_are_and_the_rest_is_compared(
+    llama: TinyRelease, shared: Path
+) -> None:
+    def with_nan(tensor: torch.Tensor) -> torch.Tensor:
+        tensor = tensor.clone()
+        tensor[0, 3, 3] = math.nan
+        return tensor
+
+    faults = {
+        "NUM003": (with_nan, "nonfinite 1 is beyond 0"),
+        "NUM004": (lambda tensor: tensor[..., :-1], "shape"),
+        "NUM002": (dies, "crash"),
+    }
+    for code, (fault, said) in faults.items():
+        record = measured(llama, InProcessTarget("eager@cpu/bf16", {"model.layers.1": fault}), shared)
+        verdicts = {block.name: block.verdict for block in record.facts.blocks}
+        assert verdicts["model.layers.1"] == "fail"
+        assert verdicts["model.layers.0"] == verdicts["model.embed_tokens"] == "pass"
+        assert record.facts.blocks[-1].local is not None
+        assert [name for name, verdict in verdicts.items() if verdict == "fail"] == ["model.layers.1"]
+        found = next(finding for finding in record.findings if finding.code == code)
+        assert found.subject.name == "model.layers.1"
+        assert said in found.message
+
+
+def test_a_missing_operator_and_the_log_reach_the_finding(llama: TinyRelease, shared: Path) -> None:
+    record = measured(llama, InProcessTarget("eager@cpu/bf16", {"model.norm": lacks_an_operator}), shared)
+    found = next(finding for finding in record.findings if finding.code == "NUM002")
+    assert "aten::silu.out" in found.message
+    record = measured(llama, InProcessTarget("eager@cpu/bf16", {"model.norm": dies}), shared)
+    found = next(finding for finding in record.findings if finding.code == "NUM002")
+    assert any("Segmentation fault" in line for line in found.evidence)
+
+
+def test_a_kind_that_hangs_is_not_waited_for_at_every_node(llama: TinyRelease, shared: Path) -> None:
+    tries = 0
+
+    def hangs(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal tries
+        tries += 1
+        raise WorkerTimeout("no answer after 60 s")
+
+    layers = [node.name for node in llama.skeleton.nodes if node.role == "layer"]
+    record = measured(llama, InProcessTarget("eager@cpu/bf16", dict.fromkeys(layers, hangs)), shared)
+    assert tries == 2
+    assert [block.name for block in record.facts.blocks if block.verdict == "fail"] == layers
+    assert [finding.code for finding in record.findings].count("NUM002") == 1
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing may catch it."""
+
+
+def test_a_killed_run_goes_on_after_the_last_node_and_repeats_nothing(
+    llama: TinyRelease, tmp_path: Path
+) -> None:
+    whole = measured(llama, InProcessTarget("eager@cpu/bf16"), tmp_path / "whole")
+
+    def kills(tensor: torch.Tensor) -> torch.Tensor:
+        raise Killed
+
+    first = InProcessTarget("eager@cpu/bf16", {"model.layers.1": kills})
+    first.describe = InProcessTarget("eager@cpu/bf16").describe  # type: ignore[method-assign]  # the same target
+    with pytest.raises(Killed):
+        measured(llama, first, tmp_path / "killed")
+    second = InProcessTarget("eager@cpu/bf16")
+    again = measured(llama, second, tmp_path / "killed")
+    assert again.facts_digest == whole.facts_digest
+    assert again.observations.nodes_reused == 3
+    assert "model.layers.0" not in second.runs
+    third = InProcessTarget("eager@cpu/bf16")
+    assert measured(llama, third, tmp_path / "killed").facts_digest == whole.facts_digest
+    assert third.runs == []
+
+
+def test_a_fresh_run_asks_the_target_again_and_keeps_the_reference(
+    llama: TinyRelease, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = measured(llama, InProcessTarget("eager@cpu/bf16"), shared)
+    read: list[str] = []
+    from day0.tasks.numerics import compare
+
+    real = compare.read_weights
+    monkeypatch.setattr(compare, "read_weights", lambda node, e: (read.append(node.name), real(node, e))[1])
+    target = InProcessTarget("eager@cpu/bf16")
+    fresh = measured(llama, target, shared, salt="run-2")
+    assert fresh.facts_digest == whole.facts_digest
+    assert len(set(target.runs)) == len(llama.skeleton.nodes)
+    assert read == ["lm_head"]
+
+
+def test_what_a_target_does_not_claim_is_unverified(llama: TinyRelease, tmp_path: Path) -> None:
+    record = measured(llama, InProcessTarget("eager@cpu/bf16", capabilities=("op",)), tmp_path)
+    assert record.verdict == "unverified"
+    assert [finding.code for finding in record.findings] == ["NUM009"]
+    record = measured(llama, InProcessTarget("eager@cpu/int8"), tmp_path)
+    assert [finding.code for finding in record.findings] == ["NUM014"]
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_moe", "gemma3_text", "gpt_oss", "deepseek_v3"])
+def test_other_families_pass_clean_and_fail_at_the_scaled_layer(
+    tiny: Tiny, tmp_path: Path, model_type: str
+) -> None:
+    model = tiny(model_type)
+    record = measured(model, InProcessTarget("eager@cpu/bf16"), tmp_path)
+    assert [block.reason for block in record.facts.blocks if block.verdict != "pass"] == []
+    layer = [node.name for node in model.skeleton.nodes if node.role == "layer"][-1]
+    record = measured(model, InProcessTarget("eager@cpu/bf16", {layer: scaled(1.01)}), tmp_path)
+    assert [block.name for block in record.facts.blocks if block.verdict == "fail"] == [layer]
