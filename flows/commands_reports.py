@@ -87,7 +87,7 @@ def _newest(store: RunStore, number: int) -> list[str]:
     if len(summaries) < number:
         raise InputError(
             f"the run store {store.root} has {len(summaries)} of the {number} runs that this needs",
-            code="E132",
+            code="E137",
             remedy="Make one with `day0 adapt`, or name another --store.",
         )
     return [summary.run for summary in summaries[:number]]

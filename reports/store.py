@@ -62,7 +62,7 @@ def read_report(store: RunStore, run: str) -> Report:
     """The report of a run.
 
     Raises:
-        InputError: E130, no such run; E131, its report cannot be read by this version.
+        InputError: E130, no such run; E136, its report cannot be read by this version.
     """
     name = f"{run_folder(run)}/report.json"
     if not store.exists(name):
@@ -79,14 +79,14 @@ def parse_report(text: bytes | str, *, where: str = "report.json") -> Report:
     """The report that a `report.json` holds.
 
     Raises:
-        InputError: E131, it is not a report or of another schema.
+        InputError: E136, it is not a report or of another schema.
     """
     try:
         return Report.model_validate_json(text)
     except ValidationError as error:
         raise InputError(
             f"{where} is not a report of schema {REPORT_SCHEMA}: {_first_fault(error)}",
-            code="E131",
+            code="E136",
             remedy="Read it with the version of day0 that wrote it, or run adapt again.",
         ) from error
 

@@ -165,3 +165,15 @@ def test_the_readme_shows_commands_that_exist() -> None:
             assert set(words[1:]) <= targets, command
         elif words[0].endswith("day0"):
             app.parse_args(words[1:], exit_on_error=False, print_error=False)
+
+
+def test_every_error_code_is_documented_once() -> None:
+    used = {
+        code
+        for path in tracked("adapters/*.py", "tasks/*.py", "reports/*.py", "flows/*.py", "testing/*.py")
+        for code in re.findall(r"\bE\d{3}\b", path.read_text(encoding="utf-8"))
+    }
+    listed = re.findall(r"^\| (E\d{3}) \|", (ROOT / "docs" / "errors.md").read_text(), flags=re.MULTILINE)
+    assert listed == sorted(set(listed))
+    assert used <= set(listed), sorted(used - set(listed))
+    assert set(listed) <= used, sorted(set(listed) - used)

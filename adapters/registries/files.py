@@ -24,7 +24,7 @@ def shipped_registry(name: str) -> Registry:
     """What Day0 itself brings for `STACK@DEVICE`; empty where it brings nothing.
 
     Raises:
-        InputError: E131, the file is damaged.
+        InputError: E138, the file is damaged.
     """
     file = resources.files(__package__).joinpath(f"{name.replace('@', '-')}.json")
     return parse_registry(name, file.read_text()) if file.is_file() else Registry(name)
@@ -34,7 +34,7 @@ def stored_registry(store: RunStore, name: str) -> Registry:
     """What probes have added in the run store; empty where there were none.
 
     Raises:
-        InputError: E131, the file is damaged.
+        InputError: E138, the file is damaged.
     """
     path = store_path(name)
     return parse_registry(name, store.read(path).decode()) if store.exists(path) else Registry(name)
@@ -44,7 +44,7 @@ def load_registry(store: RunStore, name: str) -> Registry:
     """Shipped rows with those of the run store laid over them.
 
     Raises:
-        InputError: E131, a file is damaged.
+        InputError: E138, a file is damaged.
     """
     return shipped_registry(name).overlaid(stored_registry(store, name))
 
@@ -79,7 +79,7 @@ def parse_registry(name: str, text: str) -> Registry:
     """Inverse of `dump_registry`.
 
     Raises:
-        InputError: E131, the text is no registry of that name and format.
+        InputError: E138, the text is no registry of that name and format.
     """
     try:
         content: dict[str, Any] = json.loads(text)
@@ -91,7 +91,7 @@ def parse_registry(name: str, text: str) -> Registry:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"the registry file of {name} cannot be read: {reason}",
-            code="E131",
+            code="E138",
             remedy="Delete it and run `day0 probe` again.",
         ) from error
     return Registry(name).merged(rows, fingerprints)

@@ -167,7 +167,7 @@ def open_source(model: str, revision: str | None = None) -> LocalSource | None:
     """The folder of that name; None where the name is not one of a folder.
 
     Raises:
-        InputError: E101 the name is a path and nothing is there, E104 it is a file, E105 a revision is asked
+        InputError: E101 the name is a path and nothing is there, E104 it is a file, E135 a revision is asked
             of a folder.
     """
     place = existing_path(model)
@@ -175,7 +175,7 @@ def open_source(model: str, revision: str | None = None) -> LocalSource | None:
         if revision is not None:
             raise InputError(
                 f"folder {model} was given with the revision {revision!r}, but a folder has none",
-                code="E105",
+                code="E135",
                 remedy="Leave the revision out.",
             )
         return LocalSource(place)

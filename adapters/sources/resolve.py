@@ -41,7 +41,7 @@ def split_revision(model: str, revision: str | None = None) -> tuple[str, str | 
     """`NAME@REV` as name and revision; an existing path stays whole.
 
     Raises:
-        InputError: E105, two different revisions are given; E104, the name is empty.
+        InputError: E135, two different revisions are given; E104, the name is empty.
     """
     from .local import existing_path
 
@@ -51,7 +51,7 @@ def split_revision(model: str, revision: str | None = None) -> tuple[str, str | 
         if revision is not None and named != revision:
             raise InputError(
                 f"model {model!r} names one revision and {revision!r} is another",
-                code="E105",
+                code="E135",
                 remedy="Give one.",
             )
         model, revision = name, named or None

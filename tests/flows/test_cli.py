@@ -55,9 +55,9 @@ def folder(name: str, **files: str) -> str:
         (lambda: None, ["inventory", "./missing"], "E10"),
         (lambda: None, ["compare", "./missing", *TARGET], "E10"),
         (lambda: None, ["regress", "./missing", *TARGET], "E10"),
-        (lambda: None, ["report"], "E132"),
+        (lambda: None, ["report"], "E137"),
         (lambda: None, ["report", "nope"], "E130"),
-        (lambda: None, ["diff"], "E132"),
+        (lambda: None, ["diff"], "E137"),
         (lambda: None, ["baseline", "accept"], "E159"),
         (
             lambda: None,

@@ -71,5 +71,5 @@ def test_a_run_that_is_not_there_is_one_sentence(tmp_path: Path, run: str) -> No
 def test_a_foreign_report_is_one_sentence(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     store.write("runs/x/report.json", b'{"report_schema": 99}')
-    with pytest.raises(InputError, match="E131"):
+    with pytest.raises(InputError, match="E136"):
         read_report(store, "x")

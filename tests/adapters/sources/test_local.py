@@ -108,7 +108,7 @@ def test_a_missing_folder_is_said_to_be_missing(model: str, code: str) -> None:
 def test_a_file_is_not_a_folder_and_a_folder_has_no_revision(folder: Path) -> None:
     with pytest.raises(InputError, match="E104"):
         open_source(str(folder / "sub" / "weights.bin"))
-    with pytest.raises(InputError, match="E105"):
+    with pytest.raises(InputError, match="E135"):
         open_source(str(folder), "main")
 
 

@@ -21,7 +21,7 @@ def test_a_revision_is_split_off_and_an_existing_path_stays_whole(tmp_path: Path
     assert resolve.split_revision(str(tmp_path / "a@b")) == (str(tmp_path / "a@b"), None)
 
 
-CASES = [("a@v1", "v2", "E105"), ("", None, "E104"), ("@v", None, "E104")]
+CASES = [("a@v1", "v2", "E135"), ("", None, "E104"), ("@v", None, "E104")]
 
 
 @pytest.mark.parametrize(("model", "revision", "code"), CASES)
