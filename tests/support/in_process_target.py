@@ -1,4 +1,4 @@
-"""The eager stack called in this process, with faults that a test asks for: the stage's own work without a worker."""
+"""The eager stack called in this process, with the faults that a test asks for."""
 
 from __future__ import annotations
 
