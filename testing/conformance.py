@@ -1,4 +1,4 @@
-"""The suite that a vendor runs on its own target: `python -m day0.testing.conformance TARGET [--command ARGV]`.
+"""The suite that a vendor runs on its own target: `python -m day0.testing.conformance TARGET`.
 
 In a test suite of one's own:
 
@@ -83,8 +83,10 @@ def run_conformance(subject: Subject) -> Iterator[Result]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command; 0 where every claimed check passed, 1 where one failed, 2 where the target cannot be opened."""
-    parser = argparse.ArgumentParser(prog="python -m day0.testing.conformance", description=__doc__.splitlines()[0])
+    """The command; 0: every claimed check passed, 1: one failed, 2: the target cannot be opened."""
+    parser = argparse.ArgumentParser(
+        prog="python -m day0.testing.conformance", description="Holds a target against its contract."
+    )
     parser.add_argument("target", help="e.g. eager@cpu/bf16")
     parser.add_argument("--command", default="", help="argv that ends in another environment's Python")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that one call may take")

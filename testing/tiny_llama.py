@@ -1,4 +1,4 @@
-"""A tiny random llama whose every node call and result is recorded on the CPU: what conformance compares with."""
+"""A tiny random llama, every node call and result recorded on the CPU: what conformance compares with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from day0.adapters.base.target import Call
 from day0_worker import trees
 from day0_worker.dtypes import torch_dtype
-
-from day0.adapters.base.target import Call
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,14 +67,16 @@ def make_tiny_llama(folder: Path, dtype: str, attention: str) -> TinyLlama:
     calls: dict[tuple[str, str], Call] = {}
     results: dict[tuple[str, str], Tensor] = {}
     tokens = torch.tensor(PROMPT)
+    logits: Tensor | None = None
     with torch.no_grad():
         cache = DynamicCache(config=config)
         for phase, step in (("prefill", tokens), ("decode", tokens[:, :1])):
             removers = [_record(model, node, phase, dtype, calls, results) for node in NODES]
             output = model(input_ids=step, **{_cache_argument(model): cache}, use_cache=True)
-            logits = output.logits if phase == "prefill" else logits
+            logits = logits if logits is not None else output.logits
             for remover in removers:
                 remover()
+    assert logits is not None
     return TinyLlama(config.to_dict(), weights, calls, results, logits, folder)
 
 

@@ -16,7 +16,7 @@ class EagerStack(Stack):
 
     name = "eager"
     engine = "torch"
-    packages = ("transformers", "safetensors")
+    packages: Sequence[str] = ("transformers", "safetensors")
 
     def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
         super().__init__(device, count, dtype, options)

@@ -48,8 +48,8 @@ class InductorStack(EagerStack):
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `Stack`; compiles the one operator, 2 to 10 s."""
         placed, named = self.to_device([list(args), dict(kwargs)])
-        compiled = torch.compile(operators.resolve(op), dynamic=False)
         torch.compiler.reset()
+        compiled: Any = torch.compile(operators.resolve(op), dynamic=False)
         with torch.no_grad():
             compiled(*_copies(placed), **_copies(named))
             with self.timed():

@@ -189,7 +189,7 @@ def _exchange(rank: Rank, dtype: "torch.dtype", counts: Sequence[Sequence[int]])
         return [into]
 
     pieces = [
-        _values(other, sum(counts[other]), world, dtype, "cpu").split(list(counts[other]))[me]
+        torch.split(_values(other, sum(counts[other]), world, dtype, "cpu"), list(counts[other]))[me]
         for other in range(world)
     ]
     return work, [torch.cat(pieces)]

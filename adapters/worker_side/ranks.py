@@ -194,7 +194,7 @@ def _work(order: Dict[str, Any], stack: "Stack", rank: int, device: str) -> List
     for library in ("GLOO", "NCCL", "HCCL"):
         os.environ.setdefault(f"{library}_SOCKET_IFNAME", interface)
     mark("process group")
-    store = dist.FileStore(os.path.join(folder, "store"), world_size)
+    store = dist.FileStore(os.path.join(folder, "store"), world_size)  # type: ignore[attr-defined]  # public, but not declared so
     dist.init_process_group(
         backend_of(stack.device),
         store=store,

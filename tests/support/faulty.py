@@ -16,6 +16,7 @@ _ENTRY_POINTS = """\
 faulty = day0_faulty.stack:FaultyStack
 faulty_import = day0_faulty.broken:BrokenStack
 light = day0_faulty.light:LightStack
+counted = day0_faulty.counted:CountedStack
 """
 
 

@@ -19,7 +19,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The example package, installed as a vendor's user would, next to an unchanged Day0."""
     source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     shutil.copytree(EXAMPLE, source, dirs_exist_ok=True)
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+    ]
     subprocess.run([*pip, "--target", str(folder), str(source)], check=True, timeout=120)
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
@@ -69,7 +78,9 @@ def test_a_wrong_operator_does_not_conform(fault: str, text: str) -> None:
 def test_the_command_says_what_passed_and_what_failed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    light = [entry for entry in CHECKS if entry[1].__name__ in ("describes_itself", "runs_operators", "generates")]
+    light = [
+        entry for entry in CHECKS if entry[1].__name__ in ("describes_itself", "runs_operators", "generates")
+    ]
     monkeypatch.setattr(conformance, "CHECKS", light)
     assert main(["light@cpu"]) == 1
     said = capsys.readouterr().out.splitlines()

@@ -64,25 +64,28 @@ def test_a_worker_answers_and_is_gone_after_close() -> None:
         assert worker.alive
     assert not worker.alive
     assert not home.exists()
-    assert psutil.Process().children() == [] or worker.pid not in [c.pid for c in psutil.Process().children()]
+    assert worker.pid not in [child.pid for child in psutil.Process().children()]
 
 
 def test_a_crash_names_the_signal_and_shows_the_last_lines() -> None:
-    with started("segfault") as worker, pytest.raises(WorkerCrashed, match="during generate by signal SIGSEGV") as caught:
+    with (
+        started("segfault") as worker,
+        pytest.raises(WorkerCrashed, match=r"during generate by signal SIGSEGV") as caught,
+    ):
         generate(worker)
     assert any("Segmentation fault" in line for line in caught.value.log)
     assert any("actions.py" in line for line in caught.value.log)
 
 
 def test_an_exit_names_the_status() -> None:
-    with started("exit") as worker, pytest.raises(WorkerCrashed, match="with exit status 3"):
+    with started("exit") as worker, pytest.raises(WorkerCrashed, match=r"with exit status 3"):
         generate(worker)
 
 
 def test_a_kill_from_outside_names_the_signal() -> None:
     with started("hang") as worker:
         os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(WorkerCrashed, match="SIGKILL"):
+        with pytest.raises(WorkerCrashed, match=r"SIGKILL"):
             generate(worker)
 
 
@@ -116,7 +119,7 @@ def test_garbage_on_the_pipe_is_an_error_not_a_hang(fault: str, text: str) -> No
 
 
 def test_half_an_answer_is_a_crash() -> None:
-    with started("half") as worker, pytest.raises(WorkerCrashed, match="exit status 0"):
+    with started("half") as worker, pytest.raises(WorkerCrashed, match=r"exit status 0"):
         generate(worker)
 
 
@@ -158,8 +161,9 @@ def test_a_process_that_left_the_group_is_ended_too() -> None:
 def test_secrets_of_the_parent_stay_there() -> None:
     parent = {
         **os.environ,
-        "HF_TOKEN": "s1", "GITHUB_TOKEN": "s2", "OPENAI_API_KEY": "s3", "AWS_REGION": "s4", "MY_SECRET_THING": "s5",
-        "PREFECT_API_URL": "s6", "DB_PASSWORD": "s7", "https_proxy": "http://user:s8@proxy:1", "HARMLESS": "kept",
+        "HF_TOKEN": "s1", "GITHUB_TOKEN": "s2", "OPENAI_API_KEY": "s3", "AWS_REGION": "s4",
+        "MY_SECRET_THING": "s5", "PREFECT_API_URL": "s6", "DB_PASSWORD": "s7",
+        "https_proxy": "http://user:s8@proxy:1", "HARMLESS": "kept",
     }  # fmt: skip
     with started("environment", environment=parent) as worker:
         said = generate(worker)
@@ -211,9 +215,15 @@ def test_a_command_that_gives_no_worker_is_unusable(command: list[str], text: st
 
 
 def test_a_stack_that_cannot_be_imported_is_named_with_what_it_lacks() -> None:
-    hello = {"stack": "day0_faulty.broken:BrokenStack", "device": "cpu", "count": 1, "dtype": None, "options": {}}
+    hello = {
+        "stack": "day0_faulty.broken:BrokenStack",
+        "device": "cpu",
+        "count": 1,
+        "dtype": None,
+        "options": {},
+    }
     broken = WorkerPlan(hello=hello, sources=pack_sources("day0_faulty.broken"))
-    with pytest.raises(WorkerUnusable, match="No module named 'package_that_is_nowhere'") as caught:
+    with pytest.raises(WorkerUnusable, match=r"No module named 'package_that_is_nowhere'") as caught:
         Worker(broken)
     assert any("broken.py" in line for line in caught.value.log)
 

@@ -34,7 +34,7 @@ def test_shipped_stacks_are_there_and_nothing_of_them_is_imported() -> None:
 
 
 def test_an_unknown_stack_is_named_with_near_ones() -> None:
-    with pytest.raises(InputError, match="there are eager, .*Did you mean eager") as caught:
+    with pytest.raises(InputError, match=r"there are eager, .*Did you mean eager") as caught:
         find_stack("eagre")
     assert caught.value.code == "E111"
 
@@ -42,19 +42,23 @@ def test_an_unknown_stack_is_named_with_near_ones() -> None:
 def test_a_name_claimed_twice_names_both_packages(install: Install) -> None:
     install("first", "mine = first.stack:Stack")
     install("second", "mine = second.stack:Stack")
-    with pytest.raises(InputError, match=r"by first with first\.stack:Stack and by second with second\.stack") as caught:
+    with pytest.raises(
+        InputError, match=r"by first with first\.stack:Stack and by second with second\.stack"
+    ) as caught:
         find_stack("mine")
     assert caught.value.code == "E112"
 
 
 def test_an_entry_point_of_another_form_names_its_package(install: Install) -> None:
     install("crooked", "bad = just.a.module")
-    with pytest.raises(InputError, match="of crooked is 'just.a.module'"):
+    with pytest.raises(InputError, match=r"of crooked is 'just.a.module'"):
         find_stack("bad")
 
 
 def test_an_entry_point_without_its_module_is_named(install: Install) -> None:
     install("hollow", "hollow = hollow_package.stack:Stack")
-    with pytest.raises(InputError, match="the stack module 'hollow_package.stack' cannot be found") as caught:
+    with pytest.raises(
+        InputError, match=r"the stack module 'hollow_package.stack' cannot be found"
+    ) as caught:
         open_target(TargetSpec.parse("hollow@cpu"))
     assert caught.value.code == "E113"

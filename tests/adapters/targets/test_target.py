@@ -34,7 +34,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> TinyLlama:
 
 def operator(op: str, *shapes: list[int]) -> OperatorCall:
     args = [
-        {"tensor": {"dtype": "fp32", "shape": shape, "stride": list(torch.empty(shape).stride()), "alias": alias}}
+        {
+            "tensor": {
+                "dtype": "fp32",
+                "shape": shape,
+                "stride": list(torch.empty(shape).stride()),
+                "alias": alias,
+            }
+        }
         for alias, shape in enumerate(shapes)
     ]
     return OperatorCall(op=op, args=args, dtypes=["fp32"] * len(shapes), shapes=shapes)
@@ -96,7 +103,9 @@ def test_operators_run_on_given_tensors(target: WorkerTarget) -> None:
         (operator("aten.is_nowhere.default", [3, 4]), "missing_operator"),
     ],
 )
-def test_errors_of_the_stack_come_back_with_their_kind(target: WorkerTarget, call: OperatorCall, kind: str) -> None:
+def test_errors_of_the_stack_come_back_with_their_kind(
+    target: WorkerTarget, call: OperatorCall, kind: str
+) -> None:
     with pytest.raises(RemoteError) as caught:
         target.run_op(call, [torch.ones(shape) for shape in call.shapes])
     assert caught.value.kind == kind
@@ -124,12 +133,18 @@ def test_weights_go_by_value_where_the_worker_does_not_see_the_file(
     worker = target._worker
     assert worker is not None
     real = worker.call
-    monkeypatch.setattr(worker, "call", lambda verb, request, tensors=None, **more: (
-        sent.append((verb, request)), real(verb, request, tensors, **more))[1])  # fmt: skip
+
+    def call(verb: str, request: Any, tensors: Any = None, *, timeout: float) -> Any:
+        sent.append(request)
+        return real(verb, request, tensors, timeout=timeout)
+
+    monkeypatch.setattr(worker, "call", call)
     node = "model.norm"
-    answer = target.run(prepared(target, llama, node), node, by_file(llama, node), llama.calls[node, "prefill"])
+    answer = target.run(
+        prepared(target, llama, node), node, by_file(llama, node), llama.calls[node, "prefill"]
+    )
     assert torch.allclose(first(answer.outputs), llama.results[node, "prefill"], atol=1e-6)
-    assert sent[-1][1]["weights"] == {"weight": {"value": "weight1"}}
+    assert sent[-1]["weights"] == {"weight": {"value": "weight1"}}
 
 
 def test_kept_weights_are_those_of_the_last_node(target: WorkerTarget, llama: TinyLlama) -> None:
@@ -139,7 +154,7 @@ def test_kept_weights_are_those_of_the_last_node(target: WorkerTarget, llama: Ti
     assert torch.equal(first(target.run(handle, node, {}, call).outputs), expected)
     head = "lm_head"
     target.run(prepared(target, llama, head), head, by_value(llama, head), llama.calls[head, "prefill"])
-    with pytest.raises(RemoteError, match="no longer here"):
+    with pytest.raises(RemoteError, match=r"no longer here"):
         target.run(handle, node, {}, call)
 
 
@@ -156,7 +171,7 @@ def test_its_loader_reports_keys_and_the_model_scores_and_generates(
     target: WorkerTarget, llama: TinyLlama, tmp_path: Path
 ) -> None:
     report = target.load(str(llama.folder), dtype="fp32")
-    assert not (report.missing or report.unexpected or report.mismatched)
+    assert [*report.missing, *report.unexpected, *report.mismatched] == []
     assert torch.allclose(first(target.score(PROMPT).outputs), llama.logits, atol=1e-5)
     made = target.generate([PROMPT[0], PROMPT[0]], new_tokens=3)
     assert made.tokens[0] == made.tokens[1]
@@ -176,7 +191,10 @@ def test_its_loader_reports_keys_and_the_model_scores_and_generates(
 
 def test_code_in_a_folder_is_not_run(target: WorkerTarget, llama: TinyLlama, tmp_path: Path) -> None:
     config = json.loads((llama.folder / "config.json").read_text())
-    config |= {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}, "model_type": "evil"}
+    config |= {
+        "auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+        "model_type": "evil",
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     (tmp_path / "model.safetensors").write_bytes((llama.folder / "model.safetensors").read_bytes())
@@ -187,7 +205,7 @@ def test_code_in_a_folder_is_not_run(target: WorkerTarget, llama: TinyLlama, tmp
 def test_pickled_weights_are_not_loaded(target: WorkerTarget, llama: TinyLlama, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((llama.folder / "config.json").read_text())
     torch.save({}, tmp_path / "pytorch_model.bin")
-    with pytest.raises(RemoteError, match="model.safetensors"):
+    with pytest.raises(RemoteError, match=r"model.safetensors"):
         target.load(str(tmp_path), dtype="fp32")
 
 
@@ -206,7 +224,7 @@ def test_two_ranks_compute_and_exchange(target: WorkerTarget) -> None:
     ]
     (rank,) = target.launch(1, {"job": "compute", "cases": cases})
     assert [(check["passed"], check["repeatable"]) for check in rank["checks"]] == [(True, True)] * 3
-    with pytest.raises(RemoteError, match="there is no job 'dance'"):
+    with pytest.raises(RemoteError, match=r"there is no job 'dance'"):
         target.launch(1, {"job": "dance"})
 
 
@@ -245,19 +263,27 @@ class TestFaults:
         ranks = faulty.launch(3, job)
         assert ranks[1]["outcome"] == outcomes
         if fault == "rank_lies":
-            wrong = [(rank["rank"], check["name"]) for rank in ranks for check in rank["checks"] if not check["passed"]]
+            wrong = [
+                (rank["rank"], check["name"])
+                for rank in ranks
+                for check in rank["checks"]
+                if not check["passed"]
+            ]
             assert wrong == [(1, "broadcast fp32 8")]
         else:
             assert [rank["outcome"] for rank in ranks if rank["rank"] != 1] == ["stopped", "stopped"]
 
     def test_what_is_not_claimed_is_unsupported(self) -> None:
-        with open_target(TargetSpec.parse("light@cpu")) as light, pytest.raises(UnsupportedError, match="'op'"):
+        with (
+            open_target(TargetSpec.parse("light@cpu")) as light,
+            pytest.raises(UnsupportedError, match=r"'op'"),
+        ):
             light.run_op(operator("aten.neg.default", [2]), [torch.ones(2)])
 
     def test_a_crash_in_a_call_is_an_error_of_its_own_kind(self) -> None:
         with (
             open_target(TargetSpec.parse("light@cpu?fault=segfault")) as light,
-            pytest.raises(WorkerCrashed, match="SIGSEGV"),
+            pytest.raises(WorkerCrashed, match=r"SIGSEGV"),
         ):
             light.generate([[1]], new_tokens=1)
 

@@ -42,9 +42,17 @@ def test_errors_of_torch_are_classified(work: Callable[[], object], kind: str) -
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (NotImplementedError("Could not run 'aten::histc' with arguments from the 'PrivateUse1' backend."), "missing_operator"),
+        (
+            NotImplementedError("Could not run 'aten::histc' with arguments from the 'PrivateUse1' backend."),
+            "missing_operator",
+        ),
         (RuntimeError("\"histogram_mps\" not implemented for 'Int'"), "dtype"),
-        (RuntimeError("NOT_IMPLEMENTED : Could not find an implementation for Gelu(20) node with name 'n'"), "missing_operator"),
+        (
+            RuntimeError(
+                "NOT_IMPLEMENTED : Could not find an implementation for Gelu(20) node with name 'n'"
+            ),
+            "missing_operator",
+        ),
         (RuntimeError("No ONNX function found for <OpOverload(op='aten._grouped_mm')>"), "missing_operator"),
         (RuntimeError("type fp8e4nv not supported in this architecture"), "dtype"),
         (RuntimeError("CUDA error: out of memory"), "memory"),
@@ -54,7 +62,7 @@ def test_errors_of_torch_are_classified(work: Callable[[], object], kind: str) -
         (StackError("no", "a kind of its own"), "runtime"),
         (NotImplementedError("later"), "unsupported"),
     ],
-)  # fmt: skip
+)
 def test_errors_of_other_stacks_are_classified(error: BaseException, kind: str) -> None:
     assert classify(error) == kind
     assert kind in ERROR_KINDS

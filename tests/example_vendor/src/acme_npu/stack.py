@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from day0.adapters.targets.eager import EagerStack
 
-from acme_npu import kernels
+from . import kernels
 
 
 class AcmeStack(EagerStack):

@@ -1,17 +1,18 @@
 """A stack without torch, which starts in a tenth of a second; `generate` does what `?fault=` says."""
 
 import os
+from typing import Any
 
 from day0_worker import Stack
 
-from day0_faulty.actions import ACTIONS
+from .actions import ACTIONS
 
 
 class LightStack(Stack):
     name = "light"
     capabilities = ("generate",)
 
-    def describe(self):
+    def describe(self) -> dict[str, Any]:
         return {
             "capabilities": list(self.capabilities),
             "dtypes": {},
@@ -19,7 +20,7 @@ class LightStack(Stack):
             "fingerprint": {"family": "light 1", "exact": {"light": "1.0"}},
         }
 
-    def generate(self, tokens, new_tokens):
+    def generate(self, tokens: list[list[int]], new_tokens: int) -> dict[str, Any]:
         fault = self.options.get("fault", "")
         if fault in ACTIONS:
             ACTIONS[fault]()

@@ -6,12 +6,14 @@ else is right.
 
 import os
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from day0.adapters.targets.eager import EagerStack
+from day0_worker import NodeRun, StackError
 
-from day0_faulty.actions import ACTIONS
-from day0_worker import StackError
+from .actions import ACTIONS
 
 MESSAGES = {
     "missing_operator": "Could not run 'aten::silu.out' with arguments from the 'Faulty' backend.",
@@ -24,35 +26,41 @@ MESSAGES = {
 class FaultyStack(EagerStack):
     name = "faulty"
 
-    def describe(self):
-        return self._with_fault("describe", super().describe)
+    def describe(self) -> dict[str, Any]:
+        said: dict[str, Any] = self._with_fault("describe", super().describe)
+        return said
 
-    def run(self, job):
+    def run(self, job: NodeRun) -> Any:
         if self.options.get("layer", job.node) != job.node:
             return super().run(job)
         return self._with_fault("run", lambda: super(FaultyStack, self).run(job))
 
-    def run_op(self, op, args, kwargs):
+    def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return self._with_fault("run_op", lambda: super(FaultyStack, self).run_op(op, args, kwargs))
 
-    def load(self, folder, dtype):
-        return self._with_fault("load", lambda: super(FaultyStack, self).load(folder, dtype))
+    def load(self, folder: str, dtype: str) -> dict[str, Any]:
+        report: dict[str, Any] = self._with_fault(
+            "load", lambda: super(FaultyStack, self).load(folder, dtype)
+        )
+        return report
 
-    def generate(self, tokens, new_tokens):
-        return self._with_fault("generate", lambda: super(FaultyStack, self).generate(tokens, new_tokens))
+    def generate(self, tokens: list[list[int]], new_tokens: int) -> dict[str, Any]:
+        right = super().generate
+        made: dict[str, Any] = self._with_fault("generate", lambda: right(tokens, new_tokens))
+        return made
 
-    def launch(self, world_size, job):
+    def launch(self, world_size: int, job: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The job may name the fault of a rank: `rank_dies`, `rank_hangs`, `rank_lies`."""
         self.options.update({key: str(job[key]) for key in ("fault", "rank") if key in job})
         return super().launch(world_size, job)
 
-    def join(self, rank, world_size):
+    def join(self, rank: int, world_size: int) -> str:
         fault = self.options.get("fault", "")
         if rank == int(self.options.get("rank", 0)) and fault in ("rank_dies", "rank_hangs", "rank_lies"):
             at_broadcast(fault)
         return super().join(rank, world_size)
 
-    def _with_fault(self, verb, work):
+    def _with_fault(self, verb: str, work: Callable[[], Any]) -> Any:
         fault = self.options.get("fault", "")
         if self.options.get("verb", "run") != verb or not fault:
             return work()
@@ -68,28 +76,31 @@ class FaultyStack(EagerStack):
         raise StackError(f"the faulty stack knows no fault {fault!r}")
 
 
-def at_broadcast(fault):
+def at_broadcast(fault: str) -> None:
     """The rank works up to its first broadcast; one that hangs does so on the way there."""
     import torch.distributed as dist
 
     right, right_all_reduce = dist.broadcast, dist.all_reduce
 
-    def broadcast(tensor, src):
+    def broadcast(tensor: torch.Tensor, src: int) -> None:
         if fault == "rank_dies":
             os.kill(os.getpid(), 9)
         right(tensor, src=src)
         tensor[0] += 1
 
-    def all_reduce(tensor):
+    def all_reduce(tensor: torch.Tensor) -> None:
         right_all_reduce(tensor)
         if fault == "rank_hangs":
             time.sleep(3600)
 
-    dist.broadcast, dist.all_reduce = broadcast, all_reduce
+    vars(dist).update(broadcast=broadcast, all_reduce=all_reduce)
 
 
-def changed(change):
-    def apply(value, options):
+Change = Callable[[torch.Tensor, Mapping[str, str]], torch.Tensor]
+
+
+def changed(change: Change) -> Callable[[Any, Mapping[str, str]], Any]:
+    def apply(value: Any, options: Mapping[str, str]) -> Any:
         if isinstance(value, torch.Tensor):
             return change(value, options)
         if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
@@ -99,7 +110,7 @@ def changed(change):
     return apply
 
 
-def with_nan(tensor, options):
+def with_nan(tensor: torch.Tensor, options: Mapping[str, str]) -> torch.Tensor:
     tensor = tensor.clone()
     if tensor.is_floating_point():
         tensor.view(-1)[0] = float("nan")
