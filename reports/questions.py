@@ -79,7 +79,9 @@ def _key_faults(load: LoadFact) -> str:
 
 def _loaded_sentence(inventory: InventoryRecord, minimal: MinimalRecord) -> str:
     totals = inventory.facts.totals
-    whole = f"all {plural(totals.tensors, 'tensor')} in {plural(totals.shards, 'shard')} reconcile"
+    whole = f"{plural(totals.tensors, 'tensor')} in {plural(totals.shards, 'shard')}"
+    sound = inventory.verdict is Verdict.PASS
+    whole = f"all {whole} reconcile" if sound else f"the inventory of {whole} is {inventory.verdict}"
     cut = minimal.facts.cut
     if cut is None:
         part = "the release"
