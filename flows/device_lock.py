@@ -28,6 +28,6 @@ def device(name: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _LOGGER.debug("waiting for device %s", name)
+            _LOGGER.info("waiting for %s, which another target job holds", name)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -24,7 +24,7 @@ _DEFAULTS = {
     "DO_NOT_TRACK": "1",
 }
 # The command line shows progress itself; Prefect's own lines go to its API only.
-_QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR"}
+_QUIET = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"}
 
 
 class PrefectPlace(NamedTuple):

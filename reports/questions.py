@@ -38,7 +38,7 @@ def _weights(inventory: InventoryRecord, minimal: MinimalRecord | None) -> tuple
     if minimal is None:
         return "unverified", "The minimal run did not run."
     load = minimal.facts.load
-    if load is None:
+    if load is None or load.outcome in _NOT_TRIED:
         return _weights_without_loader(minimal)
     if load.outcome != "loaded":
         return "no", sentence(

@@ -75,4 +75,4 @@ def test_defaults_leave_what_the_person_set(monkeypatch: pytest.MonkeyPatch) -> 
         assert os.environ["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] == "180"
         assert "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL" not in os.environ
         set_prefect_defaults(quiet=True)
-        assert os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] == "ERROR"
+        assert os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] == "CRITICAL"
