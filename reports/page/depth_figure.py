@@ -162,14 +162,17 @@ def _node_axis(canvas: Canvas, blocks: Sequence[Block], x: Scale, height: int) -
     base = height - _BOTTOM
     canvas.line("axis", (_LEFT, base), (_WIDTH - _RIGHT, base))
     step = max(1, math.ceil(len(blocks) / 24))
-    last = -math.inf
-    for i, block in enumerate(blocks):
-        words = short_name(block.name)
-        wanted = not words.isdigit() or i % step == 0
-        room = 8 + 7 * len(words)
-        if wanted and x(i) - last >= room:
-            canvas.text("tick", (x(i), base + 16), words, anchor="middle")
-            last = x(i)
+    labels = [short_name(block.name) for block in blocks]
+    # The ends first, then what has a name of its own, then every so many of the numbered.
+    wanted = [0, len(blocks) - 1]
+    wanted += [i for i, words in enumerate(labels) if not words.isdigit()]
+    wanted += range(0, len(blocks), step)
+    taken: list[tuple[float, float]] = []
+    for i in dict.fromkeys(wanted):
+        half = 4 + 3.5 * len(labels[i])
+        if all(abs(x(i) - place) >= half + other for place, other in taken):
+            canvas.text("tick", (x(i), base + 16), labels[i], anchor="middle")
+            taken.append((x(i), half))
     canvas.text(
         "axis-title",
         ((_LEFT + _WIDTH - _RIGHT) / 2, height - 8),
