@@ -80,7 +80,7 @@ def _figures(record: ScaleRecord, slug: str) -> Sequence[Figure]:
     return [
         Figure(
             id=f"scale--{slug}--growth",
-            caption="Memory over tokens held, against what config and header bytes foretold before the run.",
+            caption="Memory of each point, against what config and header bytes foretold before the run.",
             svg=drawing,
             legend=[Key("k-local", "measured"), Key("k-limit", "expected")],
         )
@@ -131,6 +131,7 @@ def _growth_table(ledger: Ledger, record: ScaleRecord, slug: str) -> Table:
                     Cell(exact_text(point.length), numeric=True),
                     Cell(exact_text(point.new_tokens), numeric=True),
                     ledger.measured(point.first_token_seconds, "seconds"),
+                    _expected(ledger, point.expected_first_token_seconds),
                     ledger.measured(point.tokens_per_second, "number"),
                     ledger.measured(point.memory_bytes, "bytes"),
                     ledger.derived(
@@ -147,12 +148,19 @@ def _growth_table(ledger: Ledger, record: ScaleRecord, slug: str) -> Table:
             Column("Prompt tokens", True),
             Column("New tokens", True),
             Column("First token", True),
+            Column("Expected", True),
             Column("Tokens/s", True),
             Column("Memory", True),
             Column("Expected", True),
         ],
         rows=rows,
     )
+
+
+def _expected(ledger: Ledger, seconds: float) -> Cell:
+    if not seconds:
+        return Cell("unknown", numeric=True)
+    return ledger.derived(seconds, "seconds", "its products at the speed of the known-answer product")
 
 
 def _bandwidth_table(ledger: Ledger, record: ScaleRecord, slug: str, limit: int) -> Table:
