@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .values import Value, digest
@@ -11,11 +11,11 @@ Encoded = Any
 """An argument as JSON.
 
 A tensor is `{"tensor": {"dtype": "bf16", "shape": [1, 64], "stride": [64, 1], "alias": 0}}` (`alias` numbers
-the distinct tensors of the call, so that in-place and repeated arguments stay one tensor; a tensor that lies on
-the host also has `"device": "cpu"`); a dtype is `{"dtype": "bf16"}`, a device `{"device": "target"}`, a memory
-format `{"memory_format": "contiguous"}`, a layout `{"layout": "strided"}`, a non-finite float `{"float": "NaN"}`,
-a complex number `{"complex": [0, 1]}`; a list or tuple is a list; numbers, strings, booleans and null stand for
-themselves.
+the distinct tensors of the call, so that in-place and repeated arguments stay one tensor; a tensor that lies
+on the host also has `"device": "cpu"`); a dtype is `{"dtype": "bf16"}`, a device `{"device": "target"}`, a
+memory format `{"memory_format": "contiguous"}`, a layout `{"layout": "strided"}`, a non-finite float
+`{"float": "NaN"}`, a complex number `{"complex": [0, 1]}`; a list or tuple is a list; numbers, strings,
+booleans and null stand for themselves.
 """
 
 
@@ -31,21 +31,24 @@ class OperatorCall(Value):
         module: transformers' module path that calls it, first seen.
         phase: `prefill`, `decode`, `long_prefill` or `sampling`.
         count: calls of this very signature within the phase, over the whole model.
+        branch: empty: called on every device; `cpu` or `accelerator`: only where model code that asks for the
+            device's type is told that one.
     """
 
     op: str
     args: Sequence[Encoded] = ()
-    kwargs: dict[str, Encoded] = {}
+    kwargs: Mapping[str, Encoded] = {}
     dtypes: Sequence[str] = ()
     shapes: Sequence[Sequence[int]] = ()
     module: str = ""
     phase: str = "prefill"
     count: int = 1
+    branch: str = ""
 
     @property
     def signature(self) -> str:
         """Digest of operator, dtypes, shapes, strides and attributes."""
-        return digest({"op": self.op, "args": list(self.args), "kwargs": self.kwargs})
+        return digest({"op": self.op, "args": list(self.args), "kwargs": dict(self.kwargs)})
 
     @property
     def result_dtype(self) -> str:

@@ -47,10 +47,28 @@ def _capture_all(
     calls: list[OperatorCall] = []
     for phase, prepare, run in _steps(model, config):
         try:
-            calls += capture_calls(model, run, phase=phase, prepare=prepare)
+            found = capture_calls(model, run, phase=phase, prepare=prepare)
         except Exception as error:  # third-party model code: recorded, and the other phases still count
             report(_not_captured(phase, error))
+            continue
+        try:
+            told_cpu = capture_calls(model, run, phase=phase, prepare=prepare, as_cpu=True)
+        except Exception:  # code that makes CPU tensors of its own cannot be told so
+            told_cpu = found
+        calls += _branched(found, told_cpu)
     return calls
+
+
+def _branched(found: list[OperatorCall], told_cpu: list[OperatorCall]) -> list[OperatorCall]:
+    """Both lists as one, calls that only one of them has marked as such."""
+    here, there = ({call.signature for call in calls} for calls in (found, told_cpu))
+    return [
+        *(
+            call if call.signature in there else call.model_copy(update={"branch": "accelerator"})
+            for call in found
+        ),
+        *(call.model_copy(update={"branch": "cpu"}) for call in told_cpu if call.signature not in here),
+    ]
 
 
 _Step = tuple[str, Callable[[], None], Callable[[], None]]

@@ -21,6 +21,8 @@ MAX_CALLS = 200_000
 not a time, so that the same config gives the same list on every machine."""
 
 _SDPA = torch.nn.functional.scaled_dot_product_attention
+_DEVICE = torch.Tensor.device.__get__
+_CPU = torch.device("cpu")
 
 
 class CaptureOverrun(Day0Error):
@@ -80,20 +82,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
 
 
 class _SwitchPoints(TorchFunctionMode):
-    """Takes attention as the one operator it is called as.
+    """Takes attention as the one operator it is called as, and says CPU where the device is asked for.
 
     `scaled_dot_product_attention` is composite: on meta it falls apart into a math path (`tril`,
     `_safe_softmax`, `bmm`...) that no fused backend runs. What it becomes on a target is the target's choice.
+
+    Args:
+        recorder: records it.
+        as_cpu: whether tensors claim to lie on the CPU; models branch on the type of their device.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, as_cpu: bool) -> None:
         super().__init__()
-        self._recorder = recorder
+        self._recorder, self._as_cpu = recorder, as_cpu
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._as_cpu:
+            if func == _DEVICE:
+                return _CPU
+            args, kwargs = _on_meta_again(tuple(args)), _on_meta_again(kwargs)
         if func is not _SDPA:
             return func(*args, **kwargs)
         self._recorder.record(torch.ops.aten.scaled_dot_product_attention.default, args, kwargs)
@@ -119,6 +129,7 @@ def capture_calls(
     phase: str,
     prepare: Callable[[], Any] | None = None,
     share_layers: bool = True,
+    as_cpu: bool = False,
 ) -> list[OperatorCall]:
     """Every distinct operator call of `run`, with the module that makes it and how often it is made.
 
@@ -131,6 +142,7 @@ def capture_calls(
         phase: written into each call.
         prepare: runs before each `run` and is not recorded, e.g. what fills a cache.
         share_layers: whether a layer that repeats an earlier one counts through it instead of running.
+        as_cpu: whether code that asks for the type of a tensor's device is told the CPU.
 
     Raises:
         CaptureOverrun: `run` dispatches too many operators.
@@ -142,7 +154,7 @@ def capture_calls(
     for answer in (True, False):
         oracle = ValueOracle(answer)
         try:
-            runs.append(_record(model, steps, oracle, phase, share_layers))
+            runs.append(_record(model, steps, oracle, phase, share_layers, as_cpu))
         except Exception as error:  # one branch may lead nowhere; the other one counts
             failures.append(error)
         if not oracle.consulted:
@@ -160,7 +172,12 @@ def _nothing() -> None:
 
 
 def _record(
-    model: torch.nn.Module, steps: _Steps, oracle: ValueOracle, phase: str, share_layers: bool
+    model: torch.nn.Module,
+    steps: _Steps,
+    oracle: ValueOracle,
+    phase: str,
+    share_layers: bool,
+    as_cpu: bool,
 ) -> list[OperatorCall]:
     recorder = Recorder(phase)
     prepare, run = steps
@@ -169,7 +186,7 @@ def _record(
         _name_modules(stack, model, recorder)
         if share_layers:
             stack.enter_context(RepeatedLayers(model, recorder).installed())
-        stack.enter_context(_SwitchPoints(recorder))
+        stack.enter_context(_SwitchPoints(recorder, as_cpu))
         stack.enter_context(oracle)
         stack.enter_context(recorder)
         with _paused(recorder):
@@ -193,6 +210,15 @@ def _name_modules(stack: ExitStack, model: torch.nn.Module, recorder: Recorder) 
         after = module.register_forward_hook(leave, always_call=True)
         stack.callback(before.remove)
         stack.callback(after.remove)
+
+
+def _on_meta_again(value: Any) -> Any:
+    """The arguments with the claimed device replaced by the one that the tensors are on."""
+    if value is _CPU or (isinstance(value, torch.device) and value == _CPU):
+        return torch.device("meta")
+    if isinstance(value, dict):
+        return {key: _on_meta_again(item) for key, item in value.items()}
+    return tuple(_on_meta_again(item) for item in value) if isinstance(value, tuple) else value
 
 
 def _is_host_work(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

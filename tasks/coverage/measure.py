@@ -60,7 +60,7 @@ def measure_coverage(
         config: config.json as parsed, for kernels outside the dispatcher.
     """
     fingerprint = description.fingerprint
-    needs = needs_of(skeleton, target.spec.dtype)
+    needs = needs_of(skeleton, target.spec)
     unknown = [need for need in needs if registry.lookup(need.key, fingerprint) is None]
     can_probe = "op" in description.capabilities
     new = _new(unknown, registry)

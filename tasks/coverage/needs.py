@@ -8,6 +8,7 @@ from typing import Any
 
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.skeleton import Skeleton
+from day0.adapters.base.target_spec import TargetSpec
 
 from .impact import share_key, shares, work_of
 
@@ -43,14 +44,21 @@ class Need:
         return [phase for phase in _PHASE_ORDER if phase in present]
 
 
-def needs_of(skeleton: Skeleton, dtype: str | None) -> list[Need]:
-    """The rows a model needs, the one with the largest share of the work first.
+def needs_of(skeleton: Skeleton, spec: TargetSpec) -> list[Need]:
+    """The rows a model needs of a target, the one with the largest share of the work first."""
+    return group(on_target(skeleton.operators, captured_dtype(skeleton), spec))
+
+
+def on_target(calls: Sequence[OperatorCall], captured: str, spec: TargetSpec) -> list[OperatorCall]:
+    """The calls as a model makes them on a target: those of its kind of device, in its dtype.
 
     Args:
-        skeleton: whose operators were captured in one dtype.
-        dtype: in which the target runs it; None: as captured.
+        calls: of all branches.
+        captured: dtype in which they were captured.
+        spec: the target.
     """
-    return group(retyped(skeleton.operators, captured_dtype(skeleton), dtype))
+    other = "accelerator" if spec.device == "cpu" else "cpu"
+    return retyped([call for call in calls if call.branch != other], captured, spec.dtype)
 
 
 def captured_dtype(skeleton: Skeleton) -> str:

@@ -21,7 +21,7 @@ from day0.adapters.targets.open import open_target
 
 from ..job import RunOptions
 from ..verdict import Verdict
-from .needs import Need, captured_dtype, group, retyped
+from .needs import Need, captured_dtype, group, on_target
 from .prober import Prober
 from .record import CoveredOp, Gap
 from .statuses import SOUND, covered_ops, gaps_of, states_of
@@ -126,9 +126,9 @@ def _calls_of(
     if model is None:
         from .seeds import seed_calls
 
-        return retyped(seed_calls(), "bf16", spec.dtype)
+        return on_target(seed_calls(), "bf16", spec)
     skeleton = load_or_build_skeleton(open_release(model, revision), store)
-    return retyped(skeleton.operators, captured_dtype(skeleton), spec.dtype)
+    return on_target(skeleton.operators, captured_dtype(skeleton), spec)
 
 
 def probe(

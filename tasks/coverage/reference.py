@@ -120,7 +120,14 @@ def _grouped_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> tor
     return torch.cat([left[group] @ right[:, start:end] for group, (start, end) in enumerate(spans)], dim=1)
 
 
+def _histogram(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Counts of whole numbers too, for which the CPU has no kernel."""
+    args, kwargs = decode_call(call, tensors)
+    return torch.histc(args[0].double(), *args[1:], **kwargs)
+
+
 _LOOPS: dict[str, Callable[[Mapping[str, Any], Sequence[torch.Tensor]], torch.Tensor]] = {
     "aten._grouped_mm.default": _grouped_mm,
+    "aten.histc.default": _histogram,
 }
 """Operators without an fp64 kernel of their own."""

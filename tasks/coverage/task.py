@@ -52,7 +52,7 @@ def _key(job: StageJob, config_digest: str, skeleton: Skeleton) -> str:
     spec = TargetSpec.parse(job.target)
     assert job.fingerprint is not None, "coverage is a stage of a target, which has a fingerprint"
     registry = load_registry(job.run_store, spec.registry_name)
-    keys = [need.key for need in needs_of(skeleton, spec.dtype)]
+    keys = [need.key for need in needs_of(skeleton, spec)]
     inputs = {
         "config": config_digest,
         "target": job.target,

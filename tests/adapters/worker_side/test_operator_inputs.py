@@ -96,8 +96,8 @@ def test_groups_end_at_the_last_row() -> None:
 def test_every_captured_call_runs_on_its_inputs(model_type: str) -> None:
     assert model_type in TINY
     for call in calls_of(model_type):
-        if call.op == "aten.histc.default":
-            continue  # integers on every device but the CPU
+        if call.branch == "accelerator":
+            continue
         encoded = call.model_dump(mode="json")
         args, kwargs = decode_call(encoded, make_inputs(encoded))
         with torch.no_grad():

@@ -61,9 +61,18 @@ def test_a_grouped_product_is_held_against_a_loop() -> None:
 
 
 def test_what_nothing_can_compute_is_no_evidence() -> None:
+    call = call_of(_aten.mm.default, meta(4, 5), meta(5, 6)).model_dump(mode="json")
+    call["args"] = call["args"][:1]
+    with pytest.raises(NoReference, match="in no precision"):
+        compute_reference(call, [torch.ones(4, 5)])
+
+
+def test_counts_of_whole_numbers_have_a_reference() -> None:
     call = call_of(_aten.histc.default, meta(20, dtype=torch.int32), 8, 0, 7).model_dump(mode="json")
-    with pytest.raises(NoReference):
-        compute_reference(call, make_inputs(call))
+    values = torch.tensor([0, 1, 1, 7, 7, 7], dtype=torch.int32).repeat(4)[:20]
+    reference = compute_reference(call, [values])
+    assert reference.values[0].tolist() == [4, 7, 0, 0, 0, 0, 0, 9]
+    assert compare("aten.histc.default", [reference.values[0].int()], reference).agrees
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, _BF16])

@@ -5,8 +5,9 @@ from collections import Counter
 import pytest
 import torch
 from day0.adapters.base.operator_call import OperatorCall
+from day0.adapters.base.target_spec import TargetSpec
 from day0.tasks.coverage.impact import shares, work_of
-from day0.tasks.coverage.needs import group, retyped
+from day0.tasks.coverage.needs import group, on_target, retyped
 from support.captured import call_of, calls_of, meta
 
 _aten = torch.ops.aten
@@ -71,6 +72,15 @@ def test_a_translated_list_is_what_the_other_dtype_calls() -> None:
         return found
 
     assert counted(changed) == counted(real)
+
+
+def test_a_target_gets_the_branch_of_its_kind_of_device() -> None:
+    def histograms(target: str) -> set[str]:
+        calls = on_target(calls_of("qwen3_moe"), "bf16", TargetSpec.parse(target))
+        return {call.dtypes[0] for call in calls if call.op == "aten.histc.default"}
+
+    assert histograms("eager@cpu/bf16") == {"fp32"}
+    assert histograms("eager@npu/bf16") == {"int32"}
 
 
 def test_the_captured_dtype_changes_nothing() -> None:
