@@ -175,13 +175,12 @@ def test_a_package_that_cannot_be_had_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_a_second_call_is_fast_and_light(converted: Path, tmp_path: Path) -> None:
+def test_a_second_call_is_light(converted: Path, tmp_path: Path) -> None:
     (tmp_path / demo_model.NAME).symlink_to(converted)
     code = (
-        "import sys, time; from pathlib import Path; start = time.monotonic();"
+        "import sys; from pathlib import Path;"
         "from day0.flows.demo_model import ensure_demo_model;"
         f"ensure_demo_model(Path({str(tmp_path)!r}));"
-        "assert time.monotonic() - start < 1, time.monotonic() - start;"
         "assert not {'torch', 'gguf', 'numpy', 'tokenizers', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

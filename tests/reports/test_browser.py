@@ -13,7 +13,8 @@ import pytest
 from day0.reports.page.text import element_id
 from day0.reports.render import render, render_runs
 from day0.reports.store import summarize
-from support.sample_report import BAD_LAYER, ORT, sample_report
+from support.sample_records import BAD_LAYER, ORT
+from support.sample_report import sample_report
 
 pytestmark = pytest.mark.slow
 

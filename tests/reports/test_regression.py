@@ -15,7 +15,8 @@ from day0.tasks.job import StageJob
 from day0.tasks.numerics.record import Block, NumericsFacts
 from day0.tasks.prevented import Prevention, prevented_record
 from day0.tasks.verdict import Verdict
-from support.sample_report import BAD_LAYER, EAGER, ORT, sample_report
+from support.sample_records import BAD_LAYER, EAGER, ORT
+from support.sample_report import sample_report
 
 
 def with_numerics(

@@ -69,7 +69,7 @@ class NativeServices:
         return [self.translate(word) for word in self.services[name]["command"]]
 
     def run(self, name: str, command: Sequence[str] | None = None) -> str:
-        """Runs a one-shot, or another command in the service's environment, to its end; returns its output."""
+        """Runs a one-shot, or another command in the service's environment, to its end."""
         done = subprocess.run(
             command or self.command(name),
             cwd=ROOT,

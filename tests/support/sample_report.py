@@ -6,25 +6,9 @@ import math
 import random
 from datetime import UTC, datetime
 
-from day0.adapters.base.values import Fingerprint, Size
 from day0.reports.assemble import assemble
 from day0.reports.model import Report, Stages
-from day0.tasks.catalogue import CATALOGUE
-from day0.tasks.coverage.record import CoverageFacts, CoverageObservations, CoverageRecord, CoveredOp, Gap
 from day0.tasks.finding import Finding, Subject, Waiver, make_finding
-from day0.tasks.inventory.record import (
-    ActiveParams,
-    Architecture,
-    Identity,
-    InventoryFacts,
-    InventoryRecord,
-    Layer,
-    Quantization,
-    RoleSize,
-    Shard,
-    TiedEmbeddings,
-    Totals,
-)
 from day0.tasks.minimal.record import (
     CutRelease,
     LoadFact,
@@ -54,205 +38,17 @@ from day0.tasks.scale.record import (
     Tier,
 )
 
-MODEL = "HuggingFaceTB/SmolLM2-135M-Instruct"
-REVISION = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
-BAD_LAYER = 17
-EAGER, ORT = "eager@cpu/bf16", "onnxruntime@cpu/fp32"
-HIDDEN, INTERMEDIATE, KV, VOCABULARY = 576, 1536, 192, 49152
-LAYER_PARAMS = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV + 3 * HIDDEN * INTERMEDIATE + 2 * HIDDEN
-
-
-def any_code(prefix: str, severity: str, *, undecided: str | None = None) -> str:
-    """A code of that stage and weight, whatever it means."""
-    return next(
-        code
-        for code, entry in CATALOGUE.items()
-        if code.startswith(prefix) and entry.severity == severity and entry.undecided == undecided
-    )
-
-
-def fingerprint(stack: str) -> Fingerprint:
-    return Fingerprint(
-        family=f"{stack} x86_64 avx512",
-        exact={"torch": "2.13.0", "onnxruntime": "1.32.0", "cpu": "Xeon", "driver": "none"},
-    )
-
-
-def sample_inventory(layers: int = 30, model: str = MODEL) -> InventoryRecord:
-    per_layer = LAYER_PARAMS
-    embedding, norm = VOCABULARY * HIDDEN, HIDDEN
-    params = embedding + norm + layers * per_layer
-    roles = {
-        "embedding": embedding,
-        "attention": layers * (2 * HIDDEN * HIDDEN + 2 * HIDDEN * KV),
-        "dense_mlp": layers * 3 * HIDDEN * INTERMEDIATE,
-        "norm": layers * 2 * HIDDEN + norm,
-    }
-    facts = InventoryFacts(
-        identity=Identity(
-            model=model,
-            revision=REVISION,
-            config_digest="c0ffee00" * 4,
-            structure_digest="5ca1ab1e" * 4,
-            weights_digest="feedbeef" * 4,
-        ),
-        format="safetensors",
-        totals=Totals(
-            tensors=9 * layers + 2,
-            shards=5,
-            data_bytes=2 * params,
-            logical_params=params,
-            aux_elements=0,
-            mtp_params=0,
-            vision_params=0,
-            routed_expert_params=0,
-            main_params=params,
-        ),
-        active_params=ActiveParams(
-            with_embedding_and_head=params,
-            without_embedding=params - embedding,
-            without_embedding_and_head=params - embedding,
-        ),
-        kv_bytes_per_token=layers * 768,
-        kv_bytes_per_token_growing=layers * 768,
-        state_bytes_per_sequence=0,
-        layers=[
-            Layer(
-                name=f"model.layers.{index}",
-                index=index,
-                kind="full",
-                feed_forward="dense",
-                params=per_layer,
-                bytes=2 * per_layer,
-                kv_bytes_per_token=768,
-            )
-            for index in range(layers)
-        ],
-        roles={
-            role: RoleSize(
-                params=count, bytes=2 * count, dtypes={"bf16": Size(elements=count, bytes=2 * count)}
-            )
-            for role, count in roles.items()
-        },
-        quantization=Quantization(),
-        tied_embeddings=TiedEmbeddings(config=True, tensors=True),
-        architecture=Architecture(
-            architecture="LlamaForCausalLM",
-            model_type="llama",
-            dtype="bf16",
-            hidden_size=HIDDEN,
-            intermediate_size=INTERMEDIATE,
-            layers=layers,
-            heads=9,
-            kv_heads=3,
-            head_dim=64,
-            vocab_size=VOCABULARY,
-            max_positions=8192,
-            position="rope",
-            activation="silu",
-            norm_eps=1e-5,
-        ),
-        config={"model_type": "llama", "hidden_size": HIDDEN, "num_hidden_layers": layers},
-        shards=[
-            Shard(path=f"model-0000{n}-of-00005.safetensors", size=53_820_000, tensors=54, dtypes=["bf16"])
-            for n in range(1, 6)
-        ],
-        header_bytes_total=31_744,
-    )
-    return InventoryRecord.conclude(
-        findings=[
-            make_finding(
-                any_code("INV", "info"),
-                Subject(kind="file", name="model.safetensors.index.json"),
-                "The index states 269,060,552 bytes in all, the headers add up to 269,030,016.",
-                evidence=["model.safetensors.index.json#/metadata/total_size"],
-            )
-        ],
-        facts=facts,
-        key="1b7c" * 8,
-        sources={
-            "": "headers of model-00001-of-00005.safetensors to model-00005-of-00005.safetensors",
-            "/config": "config.json",
-            "/architecture": "config.json",
-            "/kv_bytes_per_token": "computed: layers x 2 x kv_heads x head_dim x 2 bytes, from config.json",
-            "/active_params": "computed: parameters less unchosen experts, from headers and config.json",
-        },
-    )
-
-
-def sample_coverage(target: str, *, gaps: bool) -> CoverageRecord:
-    names = [
-        ("aten.mm.default", 0.83, 211),
-        ("aten.scaled_dot_product_attention.default", 0.09, 30),
-        ("aten.mul.Tensor", 0.03, 364),
-        ("aten.add.Tensor", 0.02, 151),
-        ("aten.silu.default", 0.01, 30),
-        ("aten.embedding.default", 0.005, 1),
-        ("aten.pow.Tensor_Scalar", 0.004, 61),
-        ("aten.mean.dim", 0.004, 61),
-        ("aten.rsqrt.default", 0.002, 61),
-        ("aten.cat.default", 0.002, 120),
-        ("aten.index.Tensor", 0.001, 2),
-        ("aten.cos.default", 0.001, 1),
-        ("aten.sin.default", 0.0005, 1),
-    ]
-    troubled = {"aten.index.Tensor": "unknown", "aten.scaled_dot_product_attention.default": "decomposed"}
-    ops = [
-        CoveredOp(
-            op=op,
-            dtypes=["bf16"] if target == EAGER else ["fp32"],
-            status=troubled.get(op, "native") if gaps else "native",
-            grade="" if gaps and troubled.get(op) == "unknown" else "measured",
-            evidence="probe 7f3a, 12 signatures",
-            impact=impact,
-            calls=calls,
-            phases=["prefill", "decode"],
-            module="model.layers.0.self_attn",
-            signatures=3,
-        )
-        for op, impact, calls in names
-    ]
-    statuses: dict[str, int] = {}
-    for op in ops:
-        statuses[op.status] = statuses.get(op.status, 0) + 1
-    findings = []
-    if gaps:
-        findings.append(
-            make_finding(
-                any_code("COV", "warning", undecided="unverified"),
-                Subject(kind="operator", name="aten.index.Tensor"),
-                "aten.index.Tensor (fp32) was not tried: the probe budget of 60 s was used up.",
-                evidence=[f"$ day0 probe {MODEL} --target {ORT}"],
-            )
-        )
-    return CoverageRecord.conclude(
-        findings=findings,
-        target=target,
-        key="2c0e" * 8,
-        facts=CoverageFacts(
-            fingerprint=fingerprint(target.split("@")[0]),
-            config_digest="c0ffee00" * 4,
-            overloads=len(ops),
-            signatures=41,
-            statuses=statuses,
-            ops=ops,
-            gaps=[
-                Gap(
-                    op=op.op,
-                    dtypes=op.dtypes,
-                    status=op.status,
-                    impact=op.impact,
-                    workaround="",
-                    evidence="not probed",
-                )
-                for op in ops
-                if op.status == "unknown"
-            ],
-            new_since_registry=["aten.index.Tensor"] if gaps else [],
-        ),
-        observations=CoverageObservations(capture_seconds=1.4, probe_seconds=21.0, probed=12),
-        sources={"": "captured on meta from config.json; statuses from the registry"},
-    )
+from support.sample_records import (
+    BAD_LAYER,
+    EAGER,
+    MODEL,
+    ORT,
+    REVISION,
+    any_code,
+    fingerprint,
+    sample_coverage,
+    sample_inventory,
+)
 
 
 def sample_minimal(target: str) -> MinimalRecord:

@@ -14,24 +14,23 @@ from support.layouts import RELEASES, layout_release
 pytestmark = pytest.mark.slow
 SUPPORT = Path(__file__).parents[2]
 BUILD = """
-import resource, sys, time
+import resource, sys
 sys.path.insert(0, sys.argv[1])
 from day0.adapters.models.skeleton import build_skeleton
 from support.layouts import layout_release
 text = build_skeleton(layout_release(sys.argv[2])).model_dump_json()
-print(time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 sys.stderr.write(text)
 """
 
 
-def test_a_671b_model_is_built_in_seconds_within_one_gigabyte() -> None:
+def test_a_671b_model_is_built_within_one_gigabyte() -> None:
     answer = subprocess.run(
         [sys.executable, "-c", BUILD, str(SUPPORT), "deepseek-ai--DeepSeek-R1"],
         capture_output=True, text=True, check=True, timeout=280,
     )  # fmt: skip
-    seconds, peak = map(float, answer.stdout.split())
+    peak = int(answer.stdout)
     text = answer.stderr[answer.stderr.index('{"architecture"') :]
-    assert seconds < 40
     assert peak < 2**30
     assert len(text) < 8 * 2**20
     skeleton = Skeleton.model_validate_json(text)
