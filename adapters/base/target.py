@@ -172,8 +172,8 @@ class Target(Protocol):
             handle: from `prepare`.
             node: which node of that kind.
             weights: parameter -> expression whose leaves are `{"file": PATH, "offset": O, "dtype": D, "shape": S}`
-                (read by the worker itself) or `{"value": TENSOR}`; empty: the node's weights of the last run
-                are still there.
+                (read by the worker itself) or `{"value": TENSOR}`; empty: those of the node's last run, which
+                are kept until another node runs with weights of its own.
             inputs: the node's arguments.
             state: name of the sequence whose cache the worker keeps for this node; None: no cache.
         """

@@ -218,6 +218,8 @@ class Worker:
             raise
 
     def _is_running(self) -> bool:
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is None
         # Without reaping: the process group stays ours until everything in it was killed.
         try:
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None

@@ -23,7 +23,10 @@ class WorkerLog:
 
     def __init__(self, stream: IO[bytes], path: Path | None) -> None:
         self._tail: deque[str] = deque(maxlen=_LINES)
-        self._stream, self._path = stream, path
+        self._stream = stream
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path or os.devnull, "ab", buffering=0)  # noqa: SIM115  # the thread closes it
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._drain, name="day0-worker-log", daemon=True)
@@ -40,7 +43,7 @@ class WorkerLog:
     def _drain(self) -> None:
         room = _FILE_BYTES
         rest = b""
-        with open(self._path or os.devnull, "ab", buffering=0) as file, self._stream as stream:
+        with self._file as file, self._stream as stream:
             while piece := os.read(stream.fileno(), 2**16):
                 file.write(piece[:room])
                 room -= len(piece[:room])

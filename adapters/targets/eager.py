@@ -70,6 +70,7 @@ class EagerStack(Stack):
     def run(self, job: NodeRun) -> Any:
         """See `Stack`; weights of the node run last stay, others are dropped."""
         modules = self.loaded(job)
+        self.shelf.name_choices(job.handle, self)
         args, kwargs = self.to_device(job.args), self.to_device(job.kwargs)
         with self.timed():
             return modules.run(job.node, None, args, kwargs, job.state, keep=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -109,13 +110,16 @@ class WorkerTarget:
 
     def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
         """See `Target`."""
+        from day0_worker import trees
+
         self._need("fragment")
         request = {
             "fragment": {
                 "node": fragment.node,
                 "kind": fragment.kind,
                 "architecture": fragment.architecture,
-                "config": dict(fragment.config),
+                # Through JSON, so that keys are strings; as a tree, since real configs hold Infinity.
+                "config": trees.encode(json.loads(json.dumps(dict(fragment.config))))[0],
                 "dtype": fragment.dtype,
                 "options": {**self.spec.options, **fragment.options},
             },

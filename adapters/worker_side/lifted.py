@@ -116,6 +116,7 @@ class LiftedNodes:
         """
         if job.handle not in self._kinds:
             raise StackError(f"nothing was prepared under {job.handle!r} in this worker")
+        self._shelf.name_choices(self._kinds[job.handle][0], self._stack)
         tree, tensors = trees.encode_arguments(job.args, job.kwargs)
         place = (str(job.state), job.node)
         past = self._pasts.get(place) if job.state is not None and trees.has_state(tree) else None

@@ -178,12 +178,11 @@ class _Server:
         }, {}
 
     def _prepare(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
-        from day0_worker.trees import decode_arguments
+        from day0_worker.trees import decode, decode_arguments
 
         args, kwargs = decode_arguments(request["tree"], tensors)
-        handle = self._loaded().prepare(
-            request["fragment"], args, kwargs, request["mode"], request["weights"]
-        )
+        fragment = {**request["fragment"], "config": decode(request["fragment"]["config"], {})}
+        handle = self._loaded().prepare(fragment, args, kwargs, request["mode"], request["weights"])
         return {"handle": handle}, {}
 
     def _run(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:

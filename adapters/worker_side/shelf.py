@@ -7,7 +7,7 @@ import json
 from typing import Any, Dict, Mapping
 
 from day0_worker.modules import NodeModules
-from day0_worker.stack import StackError
+from day0_worker.stack import Stack, StackError
 
 
 class ModuleShelf:
@@ -46,6 +46,14 @@ class ModuleShelf:
         if key not in self._models:
             raise StackError(f"nothing was prepared under {key!r} in this worker")
         return self._models[key]
+
+    def name_choices(self, key: str, stack: Stack) -> None:
+        """Tells the stack's answer which implementations the model was built with."""
+        config = self.get(key).model.config.get_text_config()
+        for choice in ("attn", "experts"):
+            chosen = getattr(config, f"_{choice}_implementation", None)
+            if chosen:
+                stack.used(choice, str(chosen))
 
     def forget(self, state: str) -> None:
         """Drops the sequence's caches in all models."""
