@@ -213,7 +213,7 @@ class Worker:
                 log=error.log,
                 remedy="Check that the command runs a Python 3.9 or newer that can import torch.",
             ) from error
-        except BaseException:
+        except BaseException:  # whatever ends the start, the process must not outlive it
             self.close()
             raise
 
