@@ -92,9 +92,8 @@ def test_a_kill_from_outside_names_the_signal() -> None:
 @pytest.mark.timeout(60)  # the stack itself hangs for good
 @pytest.mark.parametrize("fault", ["hang", "hang_holding_the_lock"])
 def test_a_hang_ends_at_the_deadline(fault: str) -> None:
-    with started(fault) as worker:
-        with pytest.raises(WorkerTimeout, match=r"longer than 0\.5 s"):
-            generate(worker, timeout=0.5)
+    with started(fault) as worker, pytest.raises(WorkerTimeout, match=r"longer than 0\.5 s"):
+        generate(worker, timeout=0.5)
 
 
 def test_memory_beyond_the_limit_ends_it() -> None:
