@@ -75,8 +75,8 @@ class Call:
     """Arguments or results of one node call: a JSON tree and its tensors by name.
 
     The tree holds null, booleans, numbers, strings, lists, and marked objects: `{"$tensor": NAME}`,
-    `{"$tuple": [...]}`, `{"$dict": {...}}`, `{"$dtype": "bf16"}`, `{"$state": true}` (the node's cache object, which
-    lives in the worker), `{"$output": {...}}` (a dict-like model output).
+    `{"$tuple": [...]}`, `{"$dict": {...}}`, `{"$dtype": "bf16"}`, `{"$state": true}` (the node's cache
+    object, which lives in the worker), `{"$output": {...}}` (a dict-like model output).
     """
 
     tree: Any
@@ -171,9 +171,9 @@ class Target(Protocol):
         Args:
             handle: from `prepare`.
             node: which node of that kind.
-            weights: parameter -> expression whose leaves are `{"file": PATH, "offset": O, "dtype": D, "shape": S}`
-                (read by the worker itself) or `{"value": TENSOR}`; empty: those of the node's last run, which
-                are kept until another node runs with weights of its own.
+            weights: parameter -> expression whose leaves are `{"file": PATH, "offset": O, "dtype": D,
+                "shape": S}` (read by the worker itself) or `{"value": TENSOR}`; empty: those of the node's
+                last run, which are kept until another node runs with weights of its own.
             inputs: the node's arguments.
             state: name of the sequence whose cache the worker keeps for this node; None: no cache.
         """
