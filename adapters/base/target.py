@@ -154,7 +154,7 @@ class Target(Protocol):
         ...
 
     def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
-        """Builds (exports, compiles) one kind; `mode` is `prefill` or `decode`. Returns the handle for `run`."""
+        """Builds one kind; `mode` is `prefill` or `decode`. Returns the handle for `run`."""
         ...
 
     def run(
