@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from day0.adapters.base.values import Anomaly
 from day0.adapters.models.capture import capture_phases, long_prefill_tokens
 from support.captured import calls_of, meta_model
 from support.tiny_models import TINY, save_tiny
@@ -59,7 +60,7 @@ def test_a_phase_that_cannot_run_is_told_and_the_others_count() -> None:
         def forward(self, **inputs: Any) -> Any:
             return {"logits": self.inner(**inputs).logits}
 
-    told = []
+    told: list[Anomaly] = []
     calls = capture_phases(NoCache(), model.config, report=told.append)
     assert [(anomaly.code, anomaly.subject) for anomaly in told] == [("phase_not_captured", "decode")]
     assert {call.phase for call in calls} == {"prefill", "long_prefill", "sampling"}
@@ -93,6 +94,7 @@ def test_a_671b_model_takes_seconds_and_little_memory() -> None:
     script = """
 import resource, torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from day0.adapters.base.values import Anomaly
 from day0.adapters.models.capture import capture_phases
 config = AutoConfig.for_model("deepseek_v3")
 with torch.device("meta"):
