@@ -144,14 +144,19 @@ def _token_chunks(target: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, T
 
 def _chunk(target: Tensor, reference: Tensor) -> _Chunk:
     t, r = target.to(torch.float64), reference.to(torch.float64)
-    known = torch.isfinite(r)
-    nonfinite = int((known & ~torch.isfinite(t)).sum())
-    t, r = torch.where(known, t, 0.0), torch.where(known, r, 0.0)
-    d = t - r
-    squares = r * r
-    columns = (t * r, t * t, squares, d * d, squares * squares, t, r)
-    sums = torch.stack([column.sum(1) for column in columns], dim=1)
-    return _Chunk(sums, float(d.abs().max()), nonfinite, float(r.abs().max()))
+    total_t, total_r = t.sum(1), r.sum(1)
+    nonfinite = 0
+    if not bool(torch.isfinite(total_t).all() & torch.isfinite(total_r).all()):
+        known = torch.isfinite(r)
+        nonfinite = int((known & ~torch.isfinite(t)).sum())
+        t, r = torch.where(known, t, 0.0), torch.where(known, r, 0.0)
+        total_t, total_r = t.sum(1), r.sum(1)
+    d, squares, dot = t - r, r * r, torch.linalg.vecdot
+    columns = (dot(t, r), dot(t, t), squares.sum(1), dot(d, d), dot(squares, squares), total_t, total_r)
+    largest = torch.linalg.vector_norm
+    return _Chunk(
+        torch.stack(columns, dim=1), float(largest(d, math.inf)), nonfinite, float(largest(r, math.inf))
+    )
 
 
 def _ratio(square_above: Tensor, square_below: Tensor) -> float:

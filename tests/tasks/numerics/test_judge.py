@@ -10,7 +10,7 @@ EPS = 2.0**-7
 
 
 def rounded(reference: torch.Tensor, seed: int) -> torch.Tensor:
-    """The reference as another kernel in bf16 would give it: roundings on the way, then that of the output."""
+    """The reference as another kernel in bf16 gives it: roundings on the way, then that of the output."""
     torch.manual_seed(seed)
     return (reference * (1 + EPS / 4 * torch.randn_like(reference))).bfloat16()
 

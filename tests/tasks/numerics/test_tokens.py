@@ -30,7 +30,7 @@ def test_seeded_ids_are_the_same_every_time_and_in_range() -> None:
 
 def test_length_and_vocabulary_follow_the_config() -> None:
     assert length_for({"max_position_embeddings": 64}) == 64
-    assert length_for({"max_position_embeddings": 100_000}) == 192
+    assert length_for({"max_position_embeddings": 100_000}) == 128
     assert length_for({"text_config": {"max_position_embeddings": 32}}) == 32
     assert vocabulary_of({"text_config": {"vocab_size": 11}}) == 11
     with pytest.raises(KeyError):
