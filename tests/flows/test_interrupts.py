@@ -77,7 +77,14 @@ def latest_state() -> str:
     return str(run.state_type)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
 def test_the_same_command_goes_on_after_any_end(
     tmp_path: Path, environment: dict[str, str], number: signal.Signals
 ) -> None:

@@ -21,7 +21,7 @@ from day0.tasks.job import RecordRef, StageJob
 from support.stand_in_stages import StandIns
 
 # Ends with its parent, as a worker does.
-CHILD = "import os, time\nparent = os.getppid()\nwhile os.getppid() == parent: time.sleep(0.1)"
+CHILD = f"import os, time\nwhile os.getppid() == {os.getpid()}: time.sleep(0.1)"
 LOG = Path(os.environ["STAND_IN_LOG"])
 
 
