@@ -6,8 +6,8 @@ from __future__ import annotations
 # The yardstick is the noise arm: the reference itself in the target's precision, on the same input. So every
 # tolerance is a multiple of that arm's distance and follows the target's precision by construction.
 # "Measured" below: SmolLM2-135M on eager bf16 and fp32, onnxruntime fp32 and inductor bf16, and tiny random
-# models of fourteen families (dense, GQA, MLA, sliding, linear, state space, experts) with other attention and
-# experts implementations, other thread counts, better and worse rounding.
+# models of fourteen families (dense, GQA, MLA, sliding, linear, state space, experts) with other attention
+# and experts implementations, other thread counts, better and worse rounding.
 
 NOISE_FLOOR_ULP = 12**-0.5
 """RMS error of rounding to nearest, in ULP (an error uniform over one ULP has variance 1/12). No arm is held
@@ -46,9 +46,9 @@ near-ties flip is chance, so both counts are about Poisson with the same mean; 2
 each layer of a top-8 of 256 router at bf16's noise (anchors: numerics, section 3)."""
 
 NUMERICS_PROPAGATED_RATIO = 5.0
-"""Typical token's error on the target's own stream over that on the noise arm's, beyond which a node is off by
-what it received. Two streams that round independently drift from the reference at the same pace; measured:
-0.6 to 1.3."""
+"""Typical token's error on the target's own stream over that on the noise arm's, beyond which a node is off
+by what it received. Two streams that round independently drift from the reference at the same pace;
+measured: 0.6 to 1.3."""
 
 NUMERICS_TOKENS = 128
 """Tokens compared. Enough that an output times 1.01 is 44 standard errors from rounding in bf16 (measured on
@@ -64,9 +64,9 @@ NUMERICS_DECISIVE_SHARE = 0.01
 
 NUMERICS_SAY_TOKENS = 8
 NUMERICS_SAY_BYTES = 4 * 2**30
-"""The reference continues the prompt by eight tokens where reading the weights eight times more is cheap, that
-is up to 4 GiB of them (about a minute on two cores); beyond, by the one token that the comparison itself
-gives."""
+"""The reference continues the prompt by eight tokens where reading the weights eight times more is cheap,
+that is up to 4 GiB of them (about a minute on two cores); beyond, by the one token that the comparison
+itself gives."""
 
 NUMERICS_KEEP_BYTES = 2 * 2**30
 """Memory in which the reference may keep its fp32 weights while it continues the prompt (it needs twice their
