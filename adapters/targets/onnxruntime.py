@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import onnxruntime
 import torch
@@ -25,6 +26,8 @@ class OnnxRuntimeStack(Stack):
         super().__init__(device, count, dtype, options)
         self.provider = _provider(device, self.options)
         self._nodes = LiftedNodes(self, ModuleShelf("cpu", options), self._compile)
+        self._last_operator: Tuple[str, Optional[Compiled]] = ("", None)
+        _remember_translations()
 
     def describe(self) -> Dict[str, Any]:
         """See `Stack`."""
@@ -72,9 +75,13 @@ class OnnxRuntimeStack(Stack):
         self._nodes.forget(state)
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """See `Stack`; exports the one operator, about 1 s."""
+        """See `Stack`; exports the one operator, unless the last call was its like with other values."""
         one = OneOperator(operators.resolve(op), args, kwargs)
-        compiled = self._compile(one, one.inputs, [f"input_{index}" for index in range(len(one.inputs))])
+        signature, compiled = self._last_operator
+        if compiled is None or signature != one.signature:
+            names = [f"input_{index}" for index in range(len(one.inputs))]
+            compiled = self._compile(one, one.inputs, names)
+            self._last_operator = (one.signature, compiled)
         with self.timed():
             outputs = compiled(one.inputs)
         return one.result(outputs)
@@ -95,6 +102,19 @@ class OnnxRuntimeStack(Stack):
             return [_tensor(value, kinds[index]) for index, value in enumerate(values)]
 
         return run
+
+
+def _remember_translations() -> None:
+    """Has torch build its table of ONNX translations once a process, not once an export.
+
+    The table is most of a small export's time. It is not public: where torch has it no longer, exports are
+    as slow as torch makes them, and nothing else changes.
+    """
+    registration = importlib.import_module("torch.onnx._internal.exporter._registration")
+    registry = getattr(registration, "ONNXRegistry", None)
+    build = getattr(registry, "from_torchlib", None)
+    if registry is not None and build is not None and not hasattr(build, "cache_info"):
+        registry.from_torchlib = staticmethod(functools.lru_cache(maxsize=None)(build))
 
 
 def _session(model: bytes, provider: str, inputs: Sequence[torch.Tensor]) -> Any:

@@ -17,6 +17,7 @@ class OneOperator(torch.nn.Module):
 
     Attributes:
         inputs: the distinct tensors among the arguments.
+        signature: text that is the same for calls that differ in the tensors' values only.
     """
 
     def __init__(self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -25,6 +26,8 @@ class OneOperator(torch.nn.Module):
         self.inputs: List[torch.Tensor] = []
         places: Dict[int, int] = {}
         self._arguments = _lift([list(args), dict(kwargs)], self.inputs, places)
+        layouts = [(str(tensor.dtype), tensor.shape, tensor.stride()) for tensor in self.inputs]
+        self.signature = f"{operator} {self._arguments} {layouts}"
         # From the schema and not from a run: an exporter undoes what a forward writes to the module.
         returns = operator._schema.returns
         self._single = len(returns) == 1 and str(returns[0].type) == "Tensor"
@@ -44,6 +47,9 @@ class OneOperator(torch.nn.Module):
 class _Place:
     def __init__(self, index: int) -> None:
         self.index = index
+
+    def __repr__(self) -> str:
+        return f"<{self.index}>"
 
 
 def _lift(value: Any, found: List[torch.Tensor], places: Dict[int, int]) -> Any:
