@@ -44,6 +44,40 @@ def fingerprint(stack: str) -> Fingerprint:
     )
 
 
+def _layers(layers: int, per_layer: int) -> list[Layer]:
+    return [
+        Layer(
+            name=f"model.layers.{index}",
+            index=index,
+            kind="full",
+            feed_forward="dense",
+            params=per_layer,
+            bytes=2 * per_layer,
+            kv_bytes_per_token=768,
+        )
+        for index in range(layers)
+    ]
+
+
+def _architecture(layers: int) -> Architecture:
+    return Architecture(
+        architecture="LlamaForCausalLM",
+        model_type="llama",
+        dtype="bf16",
+        hidden_size=HIDDEN,
+        intermediate_size=INTERMEDIATE,
+        layers=layers,
+        heads=9,
+        kv_heads=3,
+        head_dim=64,
+        vocab_size=VOCABULARY,
+        max_positions=8192,
+        position="rope",
+        activation="silu",
+        norm_eps=1e-5,
+    )
+
+
 def sample_inventory(layers: int = 30, model: str = MODEL) -> InventoryRecord:
     per_layer = LAYER_PARAMS
     embedding, norm = VOCABULARY * HIDDEN, HIDDEN
@@ -82,18 +116,7 @@ def sample_inventory(layers: int = 30, model: str = MODEL) -> InventoryRecord:
         kv_bytes_per_token=layers * 768,
         kv_bytes_per_token_growing=layers * 768,
         state_bytes_per_sequence=0,
-        layers=[
-            Layer(
-                name=f"model.layers.{index}",
-                index=index,
-                kind="full",
-                feed_forward="dense",
-                params=per_layer,
-                bytes=2 * per_layer,
-                kv_bytes_per_token=768,
-            )
-            for index in range(layers)
-        ],
+        layers=_layers(layers, per_layer),
         roles={
             role: RoleSize(
                 params=count, bytes=2 * count, dtypes={"bf16": Size(elements=count, bytes=2 * count)}
@@ -102,22 +125,7 @@ def sample_inventory(layers: int = 30, model: str = MODEL) -> InventoryRecord:
         },
         quantization=Quantization(),
         tied_embeddings=TiedEmbeddings(config=True, tensors=True),
-        architecture=Architecture(
-            architecture="LlamaForCausalLM",
-            model_type="llama",
-            dtype="bf16",
-            hidden_size=HIDDEN,
-            intermediate_size=INTERMEDIATE,
-            layers=layers,
-            heads=9,
-            kv_heads=3,
-            head_dim=64,
-            vocab_size=VOCABULARY,
-            max_positions=8192,
-            position="rope",
-            activation="silu",
-            norm_eps=1e-5,
-        ),
+        architecture=_architecture(layers),
         config={"model_type": "llama", "hidden_size": HIDDEN, "num_hidden_layers": layers},
         shards=[
             Shard(path=f"model-0000{n}-of-00005.safetensors", size=53_820_000, tensors=54, dtypes=["bf16"])
