@@ -49,7 +49,10 @@ def test_composites_are_seen_as_what_they_are_made_of() -> None:
 
 def test_attention_is_one_operator() -> None:
     q, kv = meta(1, 4, 8, 16), meta(1, 2, 8, 16)
-    run = lambda: torch.nn.functional.scaled_dot_product_attention(q, kv, kv, enable_gqa=True)  # noqa: E731
+
+    def run() -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, kv, kv, enable_gqa=True)
+
     (call,) = capture_calls(torch.nn.Identity(), run, phase="decode")
     assert call.op == "aten.scaled_dot_product_attention.default"
     assert call.kwargs == {"enable_gqa": True}
