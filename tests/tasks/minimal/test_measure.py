@@ -152,7 +152,10 @@ def test_missing_weights_end_the_walk_and_show_in_the_loader(tiny: Tiny, tmp_pat
     assert "model.layers.0.mlp.up_proj.weight" in codes["MIN013"]
 
 
-@pytest.mark.parametrize("model_type", ["deepseek_v3", "qwen3_next", "mamba2"])
+_SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("qwen3_next", "mamba2", "gpt_oss")]
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v3", *_SLOW])
 def test_other_families_are_cut_and_run(tiny: Tiny, shared: Path, model_type: str) -> None:
     model = tiny(model_type)
     record = measured(model.release, model.skeleton, InProcessTarget("eager@cpu/bf16"), shared)

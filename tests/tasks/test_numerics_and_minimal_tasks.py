@@ -1,0 +1,45 @@
+"""Both stages as the flow calls them: keys, reuse, a real worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.targets.open import open_target
+from day0.tasks.inventory import task as inventory
+from day0.tasks.job import RecordRef, StageJob, read_ref
+from day0.tasks.minimal import task as minimal
+from day0.tasks.minimal.record import MinimalRecord
+from day0.tasks.numerics import task as numerics
+from day0.tasks.numerics.record import NumericsRecord
+from day0.tasks.verdict import Verdict
+from support.tiny_releases import TinyRelease
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_both_stages_run_in_a_worker_and_are_reused(
+    tiny: Callable[[str], TinyRelease], tmp_path: Path
+) -> None:
+    job = StageJob(run="r1", store=str(tmp_path), model=str(tiny("llama").folder))
+    counted = inventory.run(job)
+    text = "eager@cpu/bf16"
+    with open_target(TargetSpec.parse(text)) as target:
+        fingerprint = target.describe().fingerprint
+    job = job.model_copy(update={"target": text, "fingerprint": fingerprint})
+    covered = RecordRef(stage="coverage", target=text, key="none", verdict=Verdict.PASS, reused=False)
+    ran = minimal.run(job, counted, covered)
+    compared = numerics.run(job, counted, ran)
+    assert (ran.verdict, compared.verdict, ran.reused, compared.reused) == ("pass", "pass", False, False)
+    record = read_ref(job, MinimalRecord, ran)
+    assert (tmp_path / record.files["cut"] / "config.json").is_file()
+    facts = read_ref(job, NumericsRecord, compared).facts_digest
+
+    again = [minimal.run(job, counted, covered), numerics.run(job, counted, ran)]
+    assert [ref.reused for ref in again] == [True, True]
+    options = job.options.model_copy(update={"fresh": True})
+    fresh = numerics.run(job.model_copy(update={"options": options, "run": "r2"}), counted, ran)
+    assert not fresh.reused
+    assert read_ref(job, NumericsRecord, fresh).facts_digest == facts
