@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+
 from day0.adapters.base.errors import WorkerTimeout
 from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.skeleton import Node
 from day0.tasks.numerics.measure import Question, measure_numerics
 from day0.tasks.numerics.record import NumericsRecord
+from day0.tasks.reference_arm import read_weights
 from support.in_process_target import InProcessTarget, dies, lacks_an_operator, scaled
 from support.tiny_releases import TinyRelease
 
@@ -150,10 +153,12 @@ def test_a_fresh_run_asks_the_target_again_and_keeps_the_reference(
 ) -> None:
     whole = measured(llama, InProcessTarget("eager@cpu/bf16"), shared)
     read: list[str] = []
-    from day0.tasks.numerics import compare
 
-    real = compare.read_weights
-    monkeypatch.setattr(compare, "read_weights", lambda node, e: (read.append(node.name), real(node, e))[1])
+    def noted(node: Node, expressions: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        read.append(node.name)
+        return read_weights(node, expressions)
+
+    monkeypatch.setattr("day0.tasks.numerics.compare.read_weights", noted)
     target = InProcessTarget("eager@cpu/bf16")
     fresh = measured(llama, target, shared, salt="run-2")
     assert fresh.facts_digest == whole.facts_digest

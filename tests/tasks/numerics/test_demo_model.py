@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from day0.adapters.base.release import Release
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton

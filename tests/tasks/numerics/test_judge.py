@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 
 import torch
+
 from day0.tasks.numerics.judge import judge, judge_all
 from day0.tasks.numerics.metrics import distance
 

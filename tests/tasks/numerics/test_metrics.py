@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from day0.tasks.numerics.metrics import count_nonfinite, distance
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from day0.tasks.numerics.metrics import count_nonfinite, distance
 
 
 @settings(max_examples=30, deadline=None)

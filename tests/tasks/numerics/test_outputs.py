@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+
 from day0.tasks.numerics.outputs import choices, compare_logits
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from day0.adapters.models.tokenizer import Tokenizer
 from day0.tasks.numerics.tokens import from_texts, length_for, seeded, vocabulary_of
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Node, WeightRecipe
 from day0.adapters.base.target import Call
