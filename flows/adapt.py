@@ -24,12 +24,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from day0.adapters.base.errors import Day0Error
-from day0.tasks.job import RecordRef, RunOptions, StageJob
 from prefect import Task, flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture
+
+from day0.adapters.base.errors import Day0Error
+from day0.tasks.job import RecordRef, RunOptions, StageJob
 
 from .artifacts import leave_report, leave_stage
 from .interrupts import still_ends_on_signals

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from rich.console import Console
+from rich.text import Text
+
 from day0.reports.model import Report, TargetResult
 from day0.tasks.finding import Finding
 from day0.tasks.verdict import Verdict
-from rich.console import Console
-from rich.text import Text
 
 from .terminal import printable
 

@@ -6,11 +6,12 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+
 from day0.adapters.base.target_spec import TargetSpec
 from day0.reports.model import Report
 from day0.tasks.finding import Finding
 from day0.tasks.job import RecordRef
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 _MOST_ROWS = 50
 _SEVERITIES = ("error", "warning", "info")

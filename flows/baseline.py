@@ -6,12 +6,13 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Value, digest
 from day0.reports.model import Report
 from day0.reports.store import read_report
-from pydantic import ValidationError
 
 from .runs import latest_run
 

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from cyclopts import App, CycloptsError, UnknownCommandError
+
 from day0.adapters.base.errors import Day0Error
 
 from .interrupts import INTERRUPTED, ends_on_signals

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from cyclopts import Parameter
+
 from day0.tasks.verdict import exit_status, worst
 
 from .checkup import check_up

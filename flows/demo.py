@@ -22,8 +22,8 @@ def demo() -> int:
     """Makes the demo model where it is not there yet, and runs `day0 adapt` on it.
 
     Returns:
-        That command's exit status, but 0 where something stays undecided: ONNX Runtime has no loader that could
-        be asked, and saying so is part of what the demo shows.
+        That command's exit status, but 0 where something stays undecided: ONNX Runtime has no loader that
+        could be asked, and saying so is part of what the demo shows.
     """
     try:
         with show_progress():

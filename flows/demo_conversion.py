@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from day0.adapters.checkpoints.writer import write_checkpoint
 from gguf import GGUFReader
 from gguf.quants import dequantize
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from day0.adapters.checkpoints.writer import write_checkpoint
 
 _CONTROL = 3  # token types of GGUF: 1 normal, 2 unknown, 3 control, 4 user defined
 _LAYER = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+
 from day0.adapters.base.errors import InputError
 
 from .settings import Settings, load_settings

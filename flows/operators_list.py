@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from day0.adapters.base.run_store import RunStore
@@ -115,8 +115,8 @@ def operator_lines(found: OperatorsList) -> list[str]:
     return lines
 
 
-def _attributes(args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    named = {str(position): value for position, value in enumerate(args)} | kwargs
+def _attributes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    named = {**{str(position): value for position, value in enumerate(args)}, **kwargs}
     return {name: value for name, value in named.items() if not _has_tensor(value)}
 
 

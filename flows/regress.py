@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from prefect import flow, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Value
 from day0.reports.model import Report
@@ -12,11 +18,6 @@ from day0.reports.store import read_report
 from day0.reports.strict_json import strict_json
 from day0.tasks.job import RunOptions
 from day0.tasks.verdict import Verdict, worst
-from prefect import flow, task
-from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
-from prefect.states import Completed
 
 from .adapt import walk
 from .artifacts import plain_text

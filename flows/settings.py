@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from day0.adapters.base.errors import InputError
-from day0.tasks.job import RunOptions
 from pydantic import ByteSize, Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
@@ -18,6 +16,9 @@ from pydantic_settings import (
     SettingsConfigDict,
     TomlConfigSettingsSource,
 )
+
+from day0.adapters.base.errors import InputError
+from day0.tasks.job import RunOptions
 
 FILE = "day0.toml"
 PREFIX = "DAY0_"

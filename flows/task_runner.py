@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from day0.adapters.base.errors import InputError
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from day0.adapters.base.errors import InputError
 
 VARIABLE = "DAY0_RUNNER"
 DASK_ADDRESS = "DAY0_DASK_ADDRESS"

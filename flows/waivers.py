@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from datetime import date
 
+from pydantic import TypeAdapter, ValidationError
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.tasks.finding import Waiver
-from pydantic import TypeAdapter, ValidationError
 
 _NAME = "waivers.json"
 _LIST = TypeAdapter(list[Waiver])

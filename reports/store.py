@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from pydantic import ValidationError
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Value
 from day0.tasks.verdict import Verdict
-from pydantic import ValidationError
 
 from .headline import headline
 from .model import REPORT_SCHEMA, Report

@@ -8,8 +8,9 @@ from datetime import date
 from types import NoneType
 from typing import Any
 
-from day0.adapters.base.values import json_number
 from pydantic import BaseModel
+
+from day0.adapters.base.values import json_number
 
 
 def plain(value: Any) -> Any:

@@ -66,7 +66,7 @@ class StageJob(Value):
         return RunStore(self.store)
 
     def log_path(self, stage: str) -> Path | None:
-        """Where a stage's worker writes its log: beside the run's report; None where the store is not a folder."""
+        """Where a stage's worker writes its log: beside the report; None where the store is no folder."""
         store = self.run_store
         name = f"{stage}-{TargetSpec.parse(self.target).slug}" if self.target else stage
         return Path(store.path(f"runs/{self.run}/logs/{name}.log")) if store.is_local else None

@@ -23,7 +23,7 @@ class StageRecord(Value):
         stage: out of `STAGES`.
         stage_version: raised whenever the stage's code may give other facts.
         schema_version: of this base.
-        key: digest under which the record may be used again: stage, version, input digests, family fingerprint.
+        key: digest under which the record may be used again: stage, version, input digests, fingerprint.
         target: the target's text; empty for stages that know none (inventory, plan).
         verdict: worst over the findings.
         findings: what a person may have to act on.

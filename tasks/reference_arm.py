@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
 from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.errors import CheckpointError, Day0Error
 from day0.adapters.base.skeleton import Node, Skeleton
@@ -16,7 +18,6 @@ from day0_worker.modules import NodeModules
 from day0_worker.stack import StackError
 from day0_worker.trees import decode_arguments, encode
 from day0_worker.weights import evaluate
-from torch import Tensor
 
 _ATTENTION_HERE = ("eager", "sdpa")
 """What the CPU has; the masks that the model's own forward makes depend on it, so the arms use the

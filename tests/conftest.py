@@ -17,4 +17,10 @@ os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="day0-prefect-")
 os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
-pytest_plugins = ["support.local_hub", "support.shared_checkpoints", "support.simulated_target", "support.tiny_releases", "support.faulty"]
+pytest_plugins = [
+    "support.local_hub",
+    "support.shared_checkpoints",
+    "support.simulated_target",
+    "support.tiny_releases",
+    "support.faulty",
+]

@@ -8,16 +8,17 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Receives the state of one long step.
+    """Receives the state of one long step."""
 
-    Args:
-        step: what is being done, e.g. `numerics eager@cpu/bf16`.
-        done: units finished.
-        total: units in all; 0 when unknown.
-        note: the unit at hand, e.g. `model.layers.7`.
-    """
+    def __call__(self, step: str, done: int, total: int, note: str = "") -> None:
+        """Takes one state.
 
-    def __call__(self, step: str, done: int, total: int, note: str = "") -> None: ...
+        Args:
+            step: what is being done, e.g. `numerics eager@cpu/bf16`.
+            done: units finished.
+            total: units in all; 0 when unknown.
+            note: the unit at hand, e.g. `model.layers.7`.
+        """
 
 
 def silent(step: str, done: int, total: int, note: str = "") -> None:

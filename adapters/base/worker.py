@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
+
 from day0_worker import frames
 from day0_worker.serve import PROTOCOL
 

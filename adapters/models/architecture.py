@@ -95,8 +95,9 @@ def choose_architecture(config: Mapping[str, Any], plain: dict[str, Any]) -> tup
         SkeletonError: E401 or E402, there is none; E403, the config does not parse.
     """
     import transformers
-    from day0_worker.modules import with_floats
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from day0_worker.modules import with_floats
 
     model_type = plain.get("model_type")
     if not isinstance(model_type, str) or model_type not in CONFIG_MAPPING:

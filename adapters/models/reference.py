@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+
 from day0_worker.modules import NodeModules
 from day0_worker.stack import StackError
 from day0_worker.trees import decode_arguments, encode

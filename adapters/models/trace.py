@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from day0_worker.trees import is_cache
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from day0_worker.trees import is_cache
 
 from ..base.values import digest
 from .oracle import ValueOracle

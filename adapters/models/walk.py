@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from day0_worker.modules import build_model, place
 from day0_worker.stack import StackError
 from day0_worker.trees import TreeError, decode, encode_arguments

@@ -9,13 +9,14 @@ from functools import partial
 from pathlib import Path
 
 import httpx2
-from day0.adapters.base.errors import InputError, SourceError
-from day0.adapters.base.source import SourceFile
-from day0.adapters.base.values import Anomaly
 from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url
 from huggingface_hub.file_download import repo_folder_name
 from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+from day0.adapters.base.errors import InputError, SourceError
+from day0.adapters.base.source import SourceFile
+from day0.adapters.base.values import Anomaly
 
 from .hub_errors import ShortReadError, retrying
 from .local import LocalSource

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import httpx2
-from day0.adapters.base.errors import Day0Error, InputError, SourceError
 from huggingface_hub.errors import (
     DisabledRepoError,
     EntryNotFoundError,
@@ -21,6 +20,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from huggingface_hub.utils import parse_ratelimit_headers
+
+from day0.adapters.base.errors import Day0Error, InputError, SourceError
 
 MAX_TRIES = 5
 FIRST_WAIT = 0.5  # seconds; doubles with every try, so that five tries span about eight seconds

@@ -6,6 +6,7 @@ import importlib.util
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+
 from day0_worker import NodeRun, Stack, StackError, describing, loading, operators, ranks
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf

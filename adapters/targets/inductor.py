@@ -6,6 +6,7 @@ import shutil
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
+
 from day0.adapters.targets.eager import EagerStack
 from day0_worker import NodeRun, operators
 from day0_worker.lifted import Compiled, LiftedNode, LiftedNodes

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import openvino
 import torch
+
 from day0_worker import NodeRun, Stack, StackError, describing, operators
 from day0_worker.lifted import Compiled, LiftedNodes
 from day0_worker.one_operator import OneOperator

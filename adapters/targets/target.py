@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from day0.adapters.base.errors import UnsupportedError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import (
@@ -23,7 +25,6 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly
 from day0.adapters.base.worker import Worker
 from day0_worker.serve import file_mark
-from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,6 +6,7 @@ import json
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+
 from day0_worker import trees
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf

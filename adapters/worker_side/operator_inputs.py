@@ -6,6 +6,7 @@ import math
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
+
 from day0_worker.operators import call_dtype, resolve, with_strides
 
 SPREADS = ("unit", "wide")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import torch
+
 from day0_worker.dtypes import torch_dtype
 from day0_worker.stack import StackError
 

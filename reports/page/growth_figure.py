@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from day0.tasks.scale.record import Growth
 from markupsafe import Markup
+
+from day0.tasks.scale.record import Growth
 
 from ..words import bytes_text
 from .svg import Canvas, linear, round_ticks

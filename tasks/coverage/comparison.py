@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from day0.adapters.base.dtypes import FROM_TORCH
 from day0_worker.operators import resolve
 

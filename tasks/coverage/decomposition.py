@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch._decomp import decomposition_table
+
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.models.recorder import Recorder
 from day0_worker.operators import call_dtype, decode_call, resolve
-from torch._decomp import decomposition_table
 
 MAX_DEPTH = 4
 """Decompositions inside decompositions that are followed; torch's own tables end within three."""

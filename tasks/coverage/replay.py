@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
 from day0.adapters.base.errors import (
     RemoteError,
     UnsupportedError,

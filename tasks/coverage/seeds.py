@@ -19,9 +19,10 @@ def seed_calls() -> list[OperatorCall]:
 
 def _calls_of(model_type: str) -> Iterator[OperatorCall]:
     import torch
-    from day0.adapters.models.capture import capture_phases
     from transformers import AutoModelForCausalLM
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from day0.adapters.models.capture import capture_phases
 
     config = CONFIG_MAPPING[model_type]()
     with torch.device("meta"):

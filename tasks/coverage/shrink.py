@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from day0.adapters.base.operator_call import OperatorCall
 from day0_worker.operators import call_dtype, decode_call, resolve
 

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import Tensor, isfinite
+
 from day0.adapters.base.errors import CheckpointError, Day0Error, RemoteError, UnsupportedError, WorkerError
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Call
 from day0.adapters.models.walk import Glue, Walk
 from day0.adapters.models.weights import resolve_weights
-from torch import Tensor, isfinite
 
 from ..outcomes import RAN, detail_of, log_of, outcome_of
 from ..reference_arm import Arm, ArmError, loose_weights, read_weights

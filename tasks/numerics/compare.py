@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
+
 from day0.adapters.base.errors import CheckpointError, Day0Error
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Call

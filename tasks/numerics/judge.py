@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from day0.adapters.base.values import json_number
 from torch import Tensor
+
+from day0.adapters.base.values import json_number
 
 from .. import thresholds
 from .metrics import Distance

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from day0.adapters.base.errors import Day0Error, UnsupportedError, WorkerError
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Call
 from day0.adapters.base.values import Value, json_number
 from day0.adapters.models.casting import cast_like
 from day0_worker.dtypes import torch_dtype
-from torch import Tensor
 
 from .. import thresholds
 from ..outcomes import detail_of, log_of, outcome_of

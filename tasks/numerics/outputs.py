@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from day0.adapters.base.values import json_number
 from torch import Tensor
+
+from day0.adapters.base.values import json_number
 
 from .. import thresholds
 from .record import Logits

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
 from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Node

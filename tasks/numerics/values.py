@@ -6,8 +6,9 @@ import hashlib
 from typing import Any
 
 import torch
-from day0.adapters.base.target import Call
 from torch import Tensor
+
+from day0.adapters.base.target import Call
 
 from .metrics import Distance, distance
 

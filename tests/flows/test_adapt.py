@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.errors import (
     CheckpointError,
     InputError,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.run_store import RunStore
 from day0.flows import cli
 from day0.reports.assemble import assemble

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gguf import GGUFWriter, TokenType
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.checkpoints.release import open_release
 from day0.flows import demo_model
 from day0.flows.demo_conversion import convert, to_bfloat16, unpermute
-from gguf import GGUFWriter, TokenType
-from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 TOKENS = [*SPECIAL, *sorted(ByteLevel.alphabet()), "th", "the"]

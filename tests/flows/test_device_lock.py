@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from day0.flows.device_lock import device
 
 HOLD = """

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from day0.flows.prefect_setup import find_prefect, set_prefect_defaults
 
 URL = "http://127.0.0.1:4200/api"

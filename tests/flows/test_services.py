@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from support.native_services import SECRETS, NativeServices, wait_for
 
 pytestmark = pytest.mark.slow
@@ -43,9 +44,10 @@ def test_every_command_of_the_compose_file_runs_and_adapt_is_green_on_the_server
     run: dict[str, Any] = {}
 
     def ended() -> bool:
-        (latest,) = api.post("/flow_runs/filter", json={"limit": 1, "sort": "START_TIME_DESC"}).json()
-        run.update(latest)
-        return latest["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+        answer = api.post("/flow_runs/filter", json={"limit": 1, "sort": "EXPECTED_START_TIME_DESC"})
+        assert answer.status_code == 200, answer.text
+        run.update(answer.json()[0])
+        return run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
     wait_for(ended, "the end of the flow run", 600)
     assert run["state_type"] == "COMPLETED", (services.folder / "worker.log").read_text()[-3000:]

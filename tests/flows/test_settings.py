@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.errors import InputError
 from day0.flows.settings import load_settings, run_options
 

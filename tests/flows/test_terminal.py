@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from day0.flows.terminal import printable, say, stdout_for_data, write_json
 
 

@@ -4,6 +4,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.flows.waivers import add_waiver, read_waivers

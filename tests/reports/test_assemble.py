@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 
 import pytest
+
 from day0.reports.as_json import as_json
 from day0.reports.assemble import assemble
 from day0.reports.model import Report, Stages

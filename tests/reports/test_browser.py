@@ -10,6 +10,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+
 from day0.reports.page.text import element_id
 from day0.reports.render import render, render_runs
 from day0.reports.store import summarize

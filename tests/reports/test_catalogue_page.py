@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from day0.reports import catalogue_page
 from day0.tasks.catalogue import CATALOGUE
 

@@ -8,6 +8,7 @@ from datetime import date
 from html.parser import HTMLParser
 
 import pytest
+
 from day0.reports.assemble import assemble
 from day0.reports.model import Report, Stages
 from day0.reports.page.build import build_page, unsourced_blocks

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from day0.adapters.base.values import Fingerprint
 from day0.reports.diff import diff_lines, diff_reports
 from day0.reports.facts_diff import differences

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.reports.as_json import as_json

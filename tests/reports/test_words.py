@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from day0.reports.words import (
     bytes_text,
     count_text,

@@ -7,10 +7,10 @@ from functools import cache
 from typing import Any
 
 import torch
+
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.models.capture import capture_phases
 from day0.adapters.models.recorder import Recorder
-
 from support.tiny_models import TINY
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from day0.adapters.base.errors import RemoteError, WorkerCrashed
 from day0.adapters.base.target import (
     Answer,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from day0.adapters.base.dtypes import FROM_SAFETENSORS
-
 from support.layouts import FIXTURES, expand_layout, truth
 
 _SAFETENSORS = {short: name for name, short in FROM_SAFETENSORS.items()}

@@ -37,7 +37,6 @@ from day0.tasks.scale.record import (
     ScaleRecord,
     Tier,
 )
-
 from support.sample_records import (
     BAD_LAYER,
     EAGER,

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
 from day0.adapters.targets.eager import EagerStack
 
 FAULTS = ("missing", "dtype", "wrong", "clamp", "crash", "hang")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import pytest
+
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.worker import Worker, WorkerPlan
 from day0.adapters.base.worker_sources import pack_sources

@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from day0.flows import cli, stage_runs
 from day0.tasks.job import RecordRef, StageJob
-
 from support.stand_in_stages import StandIns
 
 # Ends with its parent, as a worker does.

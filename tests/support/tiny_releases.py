@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from day0.adapters.base.release import Release
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.skeleton import build_skeleton
-
 from support.tiny_models import save_tiny
 
 

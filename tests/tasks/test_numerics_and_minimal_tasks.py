@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
 from day0.tasks.inventory import task as inventory

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from day0.testing import conformance, conformance_checks
 from day0.testing.conformance import CHECKS, Check, Subject, main, open_subject
 

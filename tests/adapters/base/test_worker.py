@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+
 from day0.adapters.base.errors import (
     RemoteError,
     WorkerCrashed,

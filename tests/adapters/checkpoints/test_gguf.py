@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
+
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.checkpoints.open import open_checkpoint
 from day0.adapters.sources.local import LocalSource
-from gguf import GGMLQuantizationType, GGUFWriter
-from gguf.quants import quantize
 
 
 def write_gguf(path: Path) -> dict[str, bytes]:

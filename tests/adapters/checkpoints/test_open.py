@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.checkpoints.open import open_checkpoint
 from day0.adapters.sources.local import LocalSource

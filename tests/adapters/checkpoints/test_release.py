@@ -8,11 +8,12 @@ import math
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.checkpoints.release_config import parse_config
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.raw_checkpoints import write_filled
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.checkpoints.open import open_checkpoint

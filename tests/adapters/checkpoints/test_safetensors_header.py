@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import SafetensorError, safe_open
+
 from day0.adapters.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
     HeaderError,
@@ -14,9 +18,6 @@ from day0.adapters.checkpoints.safetensors_header import (
     header_length,
     parse_header,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from safetensors import SafetensorError, safe_open
 from support.raw_checkpoints import header_of, write_raw
 
 GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}

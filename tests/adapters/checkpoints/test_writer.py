@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
+
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.checkpoints.open import open_checkpoint
 from day0.adapters.checkpoints.writer import Tensor, write_checkpoint, write_whole
 from day0.adapters.sources.local import LocalSource
-from safetensors import safe_open
 
 KINDS = {"bf16": 2, "fp32": 4, "uint8": 1, "fp8_e4m3": 1}
 

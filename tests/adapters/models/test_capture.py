@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
 from day0.adapters.base.values import Anomaly
 from day0.adapters.models.capture import capture_phases, long_prefill_tokens
 from support.captured import calls_of, meta_model
 from support.tiny_models import TINY, save_tiny
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 
 @pytest.mark.parametrize("model_type", ["llama", "qwen3_moe", "gpt_oss", "mamba2"])

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from day0.adapters.base.target import Call
 from day0.adapters.models.casting import cast_like
 from day0_worker.trees import decode_arguments, encode_arguments

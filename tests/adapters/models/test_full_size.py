@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.models.skeleton import build_skeleton
 from day0.flows.demo_model import ensure_demo_model

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.conversions import shortened, spelt
 from day0.adapters.models.skeleton import build_skeleton
 from day0.adapters.models.weights import resolve_weights
 from day0_worker.weights import evaluate
-from safetensors.torch import save_file
 from support.tiny_models import TINY
 from support.tiny_releases import TinyRelease
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from day0.adapters.models.oracle import ANSWERED_ROWS, ValueOracle
 
 

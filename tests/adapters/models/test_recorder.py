@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from day0.adapters.models import recorder
 from day0.adapters.models.recorder import CaptureOverrun, capture_calls
 from support.captured import call_of, calls_in, meta, meta_model

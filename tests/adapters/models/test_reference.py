@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
+
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.base.target import Call
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.reference import StreamingReference
 from day0.adapters.models.skeleton import build_skeleton
-from safetensors.torch import save_file
 from support.tiny_models import TINY
 from support.tiny_releases import TinyRelease
 

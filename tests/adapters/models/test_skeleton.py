@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from day0.adapters.base.errors import SkeletonError
 from day0.adapters.base.skeleton import Node, Skeleton, StateSize
 from day0.adapters.models import skeleton as skeleton_module

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.models import skeleton_store
 from day0.adapters.models.skeleton_store import load_or_build_skeleton

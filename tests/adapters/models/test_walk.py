@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+
 from day0.adapters.base.errors import SkeletonError
 from day0.adapters.base.target import Call
 from day0.adapters.models.walk import Glue, NodeCall, Walk

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Fingerprint

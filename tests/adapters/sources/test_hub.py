@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.errors import InputError, SourceError
 from day0.adapters.base.source import Source
 from day0.adapters.checkpoints.release import open_release

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.errors import InputError, SourceError
 from day0.adapters.sources.local import LocalSource, open_source
 

@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
+
 from day0.adapters.base.errors import InputError
 from day0.adapters.sources import resolve
 from day0.adapters.sources.local import LocalSource

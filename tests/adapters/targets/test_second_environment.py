@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from day0.adapters.base.errors import UnsupportedError, WorkerUnusable
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import Call, Fragment

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
 from day0.adapters.base.errors import RemoteError, WorkerUnusable
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target_spec import TargetSpec

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from day0.adapters.base.errors import RemoteError, UnsupportedError, WorkerCrashed, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import Call, Fragment
@@ -18,7 +20,6 @@ from day0.adapters.targets.open import open_target
 from day0.adapters.targets.target import WorkerTarget
 from day0.testing.tiny_llama import ARCHITECTURE, PROMPT, TinyLlama, make_tiny_llama
 from day0_worker import trees
-from safetensors.torch import load_file, save_file
 
 
 @pytest.fixture(scope="module")

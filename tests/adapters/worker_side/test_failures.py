@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+
 from day0_worker.failures import answer, classify
 from day0_worker.stack import ERROR_KINDS, StackError
 

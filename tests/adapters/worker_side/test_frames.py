@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+
 from day0_worker import blobs, frames
 from day0_worker.dtypes import torch_dtype
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from transformers import DynamicCache
+
 from day0_worker.modules import NodeModules, build_model, new_cache
 from day0_worker.stack import StackError
 from day0_worker.trees import STATE
 from support.tiny_releases import TinyRelease
-from transformers import DynamicCache
 
 Tiny = Callable[[str], TinyRelease]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10000.0}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from day0.adapters.models.recorder import capture_calls
 from day0_worker.operator_inputs import make_inputs
 from day0_worker.operators import decode_call, resolve

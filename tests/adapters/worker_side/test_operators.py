@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from day0_worker.operators import decode_call, resolve, with_strides
 from day0_worker.stack import StackError
 from support.captured import call_of, meta

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from day0_worker import trees
 from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
+
+from day0_worker import trees
 
 
 def crossed(value: Any) -> Any:

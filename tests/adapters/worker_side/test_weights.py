@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from day0_worker.stack import StackError
 from day0_worker.weights import evaluate, read_tensor
 

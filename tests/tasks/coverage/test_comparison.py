@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from day0.tasks.coverage.comparison import compare
 from day0.tasks.coverage.reference import NoReference, Reference, compute_reference, flat_outputs
 from day0.tasks.thresholds import OPERATOR_TOLERANCE

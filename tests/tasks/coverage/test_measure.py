@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.values import Anomaly

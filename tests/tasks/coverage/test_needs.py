@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
+
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target_spec import TargetSpec
 from day0.tasks.coverage.impact import shares, work_of

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import torch
+
 from day0.adapters.base.operator_call import OperatorCall
 from day0.tasks.coverage.shrink import elements, runs_on_meta, shrink
 from support.captured import call_of, meta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from day0.adapters.base.values import Anomaly
 from day0.tasks.catalogue import CATALOGUE
 from day0.tasks.finding import verdict_of

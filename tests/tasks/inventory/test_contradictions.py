@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from day0.tasks.finding import Finding
 from day0.tasks.inventory.config_facts import KEYS
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.table import inventory_table
 from day0.tasks.inventory.take import take_inventory
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.layouts import make_release
 from support.small_releases import MIXTRAL, SMOLLM2, Tensors, mixtral_tensors, smollm2_tensors
 

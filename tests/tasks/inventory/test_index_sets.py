@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from day0.tasks.inventory.index_sets import format_indices, parse_indices
 from hypothesis import given
 from hypothesis import strategies as st
+
+from day0.tasks.inventory.index_sets import format_indices, parse_indices
 
 
 @pytest.mark.parametrize(

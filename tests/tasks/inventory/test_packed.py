@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+
 from day0.tasks.inventory.packed import PackedWeights
 from day0.tasks.inventory.patterns import list_tensors
 from support.layouts import make_tensor

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from day0.tasks.inventory.quantization import declared_quantization
 
 

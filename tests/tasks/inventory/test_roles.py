@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
+
 from day0.tasks.inventory.patterns import list_tensors
 from day0.tasks.inventory.roles import look_around, place_of
 from support.layouts import make_tensor

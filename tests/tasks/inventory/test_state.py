@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from day0.tasks.inventory.config_facts import read_config
 from day0.tasks.inventory.layer_kinds import feed_forwards, layer_kinds
 from day0.tasks.inventory.state import layer_states

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.take import take_inventory
 from day0.tasks.verdict import Verdict

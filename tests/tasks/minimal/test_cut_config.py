@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from day0.tasks.minimal.cut_config import changes, cut_config, layer_count
 
 

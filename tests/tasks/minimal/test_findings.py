@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from day0.tasks.minimal.findings import load_findings, node_findings, operator_in
 from day0.tasks.minimal.record import LoadFact, NodeRunFact
 

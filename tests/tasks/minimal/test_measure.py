@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+
 from day0.adapters.base.release import Release
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton
@@ -17,7 +19,6 @@ from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.skeleton import build_skeleton
 from day0.tasks.minimal.measure import Question, measure_minimal
 from day0.tasks.minimal.record import MinimalRecord
-from safetensors.torch import load_file, save_file
 from support.in_process_target import InProcessTarget, dies, lacks_an_operator
 from support.tiny_releases import TinyRelease
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.take import take_inventory
 from support.layouts import layout_release

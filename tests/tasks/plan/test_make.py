@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.take import take_inventory
 from day0.tasks.plan.chips import load_profiles

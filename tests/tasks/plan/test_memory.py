@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+
 from day0.adapters.base.dtypes import num_bytes
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.plan import memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from day0.tasks.inventory.record import Quantization
 from day0.tasks.plan.rules import BlockWeight, block_weights, check_r1, check_r2, check_r3
 from day0.tasks.plan.sharding import Heads, Layout

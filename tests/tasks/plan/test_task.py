@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from day0.tasks.inventory.record import STAGE as INVENTORY
 from day0.tasks.job import RecordRef, StageJob, read_ref
 from day0.tasks.plan import make

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
 from day0.adapters.base.errors import RemoteError, WorkerCrashed, WorkerTimeout
 from day0.adapters.base.target import Generation
 from day0.adapters.base.target_spec import TargetSpec

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+
 from day0.adapters.base.errors import RemoteError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import Answer, Call

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from day0.tasks.scale.verdicts import TierResult, judge_collectives
 
 

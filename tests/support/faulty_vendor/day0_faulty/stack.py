@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from day0.adapters.targets.eager import EagerStack
 from day0_worker import NodeRun, StackError
 
