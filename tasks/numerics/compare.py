@@ -44,14 +44,12 @@ class Comparison:
     Attributes:
         nodes: each call of a node, in order.
         stopped: why the walk ended before its last node, or None.
-        nonfinite_weights: node name -> parameter -> how many.
         reused: calls whose target answers came from the store.
         reference_seconds: spent in reference and noise arm.
     """
 
     nodes: Sequence[NodeFacts]
     stopped: Day0Error | None
-    nonfinite_weights: dict[str, dict[str, int]]
     reused: int
     reference_seconds: float
 
@@ -71,7 +69,6 @@ def compare_model(case: Case, target: TargetNodes) -> Comparison:
     return Comparison(
         nodes=[*found, *_not_reached(case, found, stopped)],
         stopped=stopped,
-        nonfinite_weights=run.nonfinite_weights,
         reused=run.reused,
         reference_seconds=sum(arm.seconds for arm in {id(arm): arm for arm in run.arms}.values()),
     )
@@ -84,7 +81,6 @@ class _Run:
         noise = reference if reference.dtype == case.dtype else Arm(case.skeleton, case.dtype, case.options)
         self.arms = (reference, noise)
         self.reused = 0
-        self.nonfinite_weights: dict[str, dict[str, int]] = {}
         self._eps = torch.finfo(torch_dtype(case.dtype)).eps
         self._last = [node.name for node in case.skeleton.nodes if node.called][-1]
         self._reference_key = self._start()
@@ -156,18 +152,14 @@ class _Run:
             unit = run_reference(node, weights, inputs, *self.arms)
             if keep:
                 save_unit(self.case.store, self._reference_key, unit)
-        if unit.facts["nonfinite_weights"]:
-            self.nonfinite_weights[node.name] = unit.facts["nonfinite_weights"]
         return unit
 
     def _compared(self, node: Node, unit: Unit, inputs: Inputs, *, keep: bool) -> Unit:
         expressions = resolve_weights(node, self.case.checkpoint)
-        local, own, error = run_target(node, expressions, inputs, self.target)
-        facts = compare(node, unit, local, own, error, inputs, self.case.tokens, self._eps)
-        goes_on = own is not None and facts.outcome == ""
-        found = Unit(
-            {"own": own} if own is not None and goes_on else {}, {"node": facts.model_dump(mode="json")}
-        )
+        answers = run_target(node, expressions, inputs, self.target)
+        facts = compare(node, unit, answers, inputs, self.case.tokens, self._eps)
+        own = answers.own if facts.outcome == "" else None
+        found = Unit({"own": own} if own is not None else {}, {"node": facts.model_dump(mode="json")})
         save_unit(self.case.store, self._target_key, found if keep else Unit({}, found.facts))
         return found
 

@@ -23,7 +23,7 @@ def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repr
         repro: command that shows it again.
     """
     nodes = merge_calls(comparison.nodes)
-    found = _weights(comparison)
+    found = _weights(nodes)
     if comparison.stopped is not None:
         error = comparison.stopped
         subject = Subject(kind="model", name=target)
@@ -58,17 +58,16 @@ def _code(facts: NodeFacts) -> str:
     return "NUM003" if nonfinite else "NUM001"
 
 
-def _weights(comparison: Comparison) -> list[Finding]:
-    return [
-        make_finding(
-            "NUM006",
-            Subject(kind="node", name=node),
-            f"{node} has weights that are not finite: "
-            + ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())[:_NAMED])
-            + ".",
-        )
-        for node, counts in comparison.nonfinite_weights.items()
-    ]
+def _weights(nodes: Sequence[NodeFacts]) -> list[Finding]:
+    found = []
+    for facts in nodes:
+        bad = sorted(facts.nonfinite_weights.items())
+        if bad:
+            name = facts.block.name
+            counts = ", ".join(f"{count} in {parameter}" for parameter, count in bad[:_NAMED])
+            said = f"{name} has weights that are not finite: {counts}."
+            found.append(make_finding("NUM006", Subject(kind="node", name=name), said))
+    return found
 
 
 def _grouped(

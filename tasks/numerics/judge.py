@@ -100,7 +100,11 @@ def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Jud
     if abs(gain) > thresholds.NUMERICS_GAIN_SHARE * typical:
         excesses.append(_beyond("gain_score", score, thresholds.NUMERICS_GAIN_SCORE))
     found = [excess for excess in excesses if excess is not None]
-    return Judgement(metrics, _furthest(found), applies=target.exact or not math.isnan(target.rel_l2))
+    return Judgement(
+        metrics,
+        _furthest(found),
+        applies=target.unknown == 0 and (target.exact or not math.isnan(target.rel_l2)),
+    )
 
 
 def _gain(target: Distance, noise: Distance, floor: float, kept: Tensor) -> tuple[float, float]:
@@ -120,7 +124,7 @@ def _nonfinite(target: Distance) -> Excess | None:
 
 def _against_zero(target: Distance, noise: Distance) -> Excess | None:
     """Where the reference is zero nothing relative applies; then the largest difference alone speaks."""
-    if target.scale > 0.0 or target.nonfinite:
+    if target.scale > 0.0 or target.nonfinite or target.unknown:
         return None
     return _beyond("max_abs", target.max_abs, thresholds.NUMERICS_WORST_TOKEN * noise.max_abs)
 

@@ -216,7 +216,7 @@ def _record(
         noise=_noise(dtype) if comparison else "",
         tokens=tokens,
         blocks=tuple(facts.block for facts in nodes),
-        first_fault=next((facts.fault for facts in nodes if facts.block.verdict == "fail"), None),
+        first_fault=next((facts.fault for facts in nodes if facts.fault is not None), None),
         logits=next((facts.logits for facts in nodes if facts.logits is not None), None),
         says=spoken,
         bytes_read=_bytes_read(question) if comparison else 0,

@@ -38,6 +38,7 @@ class Distance:
         centred_cosine: over all elements; NaN where either side is constant.
         max_abs: largest absolute difference.
         nonfinite: elements that are NaN or infinite although the reference's are finite.
+        unknown: elements of the reference that are not finite; they are left out of everything else.
         scale: largest absolute value of the reference.
         errors: [tokens] relative L2 of each token, fp64; NaN where the reference's token is zero.
         gains: [tokens] gain of each token, fp64; NaN likewise.
@@ -50,6 +51,7 @@ class Distance:
     centred_cosine: float
     max_abs: float
     nonfinite: int
+    unknown: int
     scale: float
     errors: Tensor
     gains: Tensor
@@ -62,8 +64,8 @@ class Distance:
 
     @property
     def exact(self) -> bool:
-        """Whether every element equals the reference's."""
-        return self.max_abs == 0.0 and self.nonfinite == 0
+        """Whether every element equals the reference's, which is finite throughout."""
+        return self.max_abs == 0.0 and self.nonfinite == 0 and self.unknown == 0
 
 
 def distance(target: Tensor, reference: Tensor) -> Distance:
@@ -98,6 +100,7 @@ def distance(target: Tensor, reference: Tensor) -> Distance:
         ),
         max_abs=max((part.max_abs for part in parts), default=0.0, key=_nan_last),
         nonfinite=sum(part.nonfinite for part in parts),
+        unknown=sum(part.unknown for part in parts),
         scale=max((part.scale for part in parts), default=0.0),
         errors=torch.where(applies, squares_d.sqrt() / norms, nan),
         gains=torch.where(applies, dots / squares_r - 1.0, nan),
@@ -129,6 +132,7 @@ class _Chunk:
     sums: Tensor  # [tokens, 7]: <t,r>, <t,t>, <r,r>, <t-r,t-r>, sum r^4, sum t, sum r
     max_abs: float
     nonfinite: int
+    unknown: int
     scale: float
 
 
@@ -145,18 +149,17 @@ def _token_chunks(target: Tensor, reference: Tensor) -> Iterator[tuple[Tensor, T
 def _chunk(target: Tensor, reference: Tensor) -> _Chunk:
     t, r = target.to(torch.float64), reference.to(torch.float64)
     total_t, total_r = t.sum(1), r.sum(1)
-    nonfinite = 0
+    nonfinite = unknown = 0
     if not bool(torch.isfinite(total_t).all() & torch.isfinite(total_r).all()):
         known = torch.isfinite(r)
-        nonfinite = int((known & ~torch.isfinite(t)).sum())
+        nonfinite, unknown = int((known & ~torch.isfinite(t)).sum()), int((~known).sum())
         t, r = torch.where(known, t, 0.0), torch.where(known, r, 0.0)
         total_t, total_r = t.sum(1), r.sum(1)
     d, squares, dot = t - r, r * r, torch.linalg.vecdot
     columns = (dot(t, r), dot(t, t), squares.sum(1), dot(d, d), dot(squares, squares), total_t, total_r)
     largest = torch.linalg.vector_norm
-    return _Chunk(
-        torch.stack(columns, dim=1), float(largest(d, math.inf)), nonfinite, float(largest(r, math.inf))
-    )
+    sums = torch.stack(columns, dim=1)
+    return _Chunk(sums, float(largest(d, math.inf)), nonfinite, unknown, float(largest(r, math.inf)))
 
 
 def _ratio(square_above: Tensor, square_below: Tensor) -> float:

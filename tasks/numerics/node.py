@@ -40,6 +40,7 @@ class NodeFacts(Value):
         outcome: class of failure where the target gave nothing to compare, else empty.
         log: the worker's last lines then.
         overflow: whether the reference in the target's precision is not finite either.
+        nonfinite_weights: parameters with NaN or infinity -> how many.
         logits: agreement at the output; of the head only.
         chosen: the target's next token after each position from the prompt's last on; of the head only.
         reference_chosen: the reference's likewise.
@@ -50,6 +51,7 @@ class NodeFacts(Value):
     outcome: str = ""
     log: Sequence[str] = ()
     overflow: bool = False
+    nonfinite_weights: Mapping[str, int] = {}
     logits: Logits | None = None
     chosen: Sequence[int] = ()
     reference_chosen: Sequence[int] = ()
@@ -73,6 +75,21 @@ class Inputs:
     def local(self) -> Call:
         """The reference's arguments with the dtypes and masks that the target's precision has there."""
         return cast_like(self.reference, self.noise)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the target gave at one node.
+
+    Attributes:
+        local: on the reference's input; None where it gave none.
+        own: on its own stream; None where it gave none or its stream has ended.
+        error: the first failure, where there was one.
+    """
+
+    local: Call | None
+    own: Call | None
+    error: Day0Error | None
 
 
 def run_reference(
@@ -101,87 +118,64 @@ def run_reference(
     return Unit({"reference": output, "noise": own, "noise_local": local}, facts)
 
 
-def run_target(
-    node: Node, expressions: Mapping[str, Any], inputs: Inputs, target: TargetNodes
-) -> tuple[Call | None, Call | None, Day0Error | None]:
-    """The target's output on the reference's input and on its own stream, and its first error.
+def run_target(node: Node, expressions: Mapping[str, Any], inputs: Inputs, target: TargetNodes) -> Answers:
+    """What the target gives on the reference's input and on its own stream.
 
     After an error on the reference's input its own stream is not tried: it would only fail, or hang, again.
     """
     try:
         local = target.run(node, expressions, inputs.local, mode="prefill").outputs
     except (WorkerError, UnsupportedError) as error:
-        return None, None, error
+        return Answers(None, None, error)
     if inputs.target is None:
-        return local, None, None
+        return Answers(local, None, None)
     if same_call(inputs.local, inputs.target):
-        return local, local, None
+        return Answers(local, local, None)
     try:
-        return local, target.run(node, expressions, inputs.target, mode="prefill").outputs, None
+        own = target.run(node, expressions, inputs.target, mode="prefill").outputs
     except (WorkerError, UnsupportedError) as error:
-        return local, None, error
+        return Answers(local, None, error)
+    return Answers(local, own, None)
 
 
 def compare(
-    node: Node,
-    unit: Unit,
-    local: Call | None,
-    own: Call | None,
-    error: Day0Error | None,
-    inputs: Inputs,
-    tokens: Tokens,
-    eps: float,
+    node: Node, unit: Unit, answers: Answers, inputs: Inputs, tokens: Tokens, eps: float
 ) -> NodeFacts:
     """Judges what the target gave.
 
     Args:
         node: compared.
         unit: the reference's.
-        local: the target's output on the reference's input, or None.
-        own: the target's output on its own stream, or None.
-        error: why one of them is None, where the target failed.
+        answers: of the target.
         inputs: of the call.
         tokens: compared.
         eps: machine epsilon of the target's precision.
     """
-    if local is None:
+    facts = _compared(node, unit, answers, inputs, tokens, eps)
+    return facts.model_copy(update={"nonfinite_weights": unit.facts["nonfinite_weights"]})
+
+
+def _compared(
+    node: Node, unit: Unit, answers: Answers, inputs: Inputs, tokens: Tokens, eps: float
+) -> NodeFacts:
+    error = answers.error
+    if answers.local is None:
         return _failed(node, error)
-    routed = node.feed_forward == "moe" or node.layer_kind == "sparse_indexed"
     try:
-        here = judge_all(
-            distances(local, unit.values["reference"]),
-            distances(unit.values["noise_local"], unit.values["reference"])
-            if "noise_local" in unit.values
-            else [],
-            eps=eps,
-            routed=routed,
-        )
-        there = _propagated(own, unit, eps, routed)
+        here, there = _judged(node, unit, answers, eps)
     except WrongOutput as wrong:
-        return _block(
-            node, None, None, math.nan, "fail", f"shape: the target {wrong}", signature(local), "shape"
-        )
-    growth = _growth(there, inputs)
+        said = f"shape: the target {wrong}"
+        return _block(node, None, None, math.nan, "fail", said, signature(answers.local), "shape")
     verdict, reason = _verdict(here, there, unit, error)
-    facts = _block(
-        node, here, there, growth, verdict, reason, signature(local), outcome_of(error) if error else ""
-    )
-    excess = here.excess if here else None
-    fault = None
-    if excess is not None:
-        fault = FirstFault(
-            block=node.name,
-            metric=excess.metric,
-            value=json_number(excess.value),
-            tolerance=json_number(excess.tolerance),
-        )
+    signed, outcome = signature(answers.local), outcome_of(error) if error else ""
+    facts = _block(node, here, there, _growth(there, inputs), verdict, reason, signed, outcome)
+    overflow = any(count_nonfinite(tensor) for tensor in _tensors(unit, "noise_local"))
     return facts.model_copy(
         update={
-            "fault": fault,
+            "fault": _fault(node, here),
             "log": log_of(error) if error else (),
-            "overflow": "noise_local" in unit.values
-            and any(count_nonfinite(tensor) for tensor in float_tensors(unit.values["noise_local"])),
-            **_at_the_head(node, own, unit, tokens),
+            "overflow": overflow,
+            **_at_the_head(node, answers.own, unit, tokens),
         }
     )
 
@@ -198,13 +192,40 @@ def _failed(node: Node, error: Day0Error | None) -> NodeFacts:
     return facts.model_copy(update={"log": log_of(error) if error else ()})
 
 
-def _propagated(own: Call | None, unit: Unit, eps: float, routed: bool) -> Judgement | None:
-    if own is None:
-        return None
+def _judged(
+    node: Node, unit: Unit, answers: Answers, eps: float
+) -> tuple[Judgement | None, Judgement | None]:
+    """On the reference's input, and on the target's own stream.
+
+    Raises:
+        WrongOutput: the target's output has other parts or shapes.
+    """
+    routed = node.feed_forward == "moe" or node.layer_kind == "sparse_indexed"
     reference = unit.values["reference"]
-    return judge_all(
-        distances(own, reference), distances(unit.values["noise"], reference), eps=eps, routed=routed
+
+    def against(output: Call | None, arm: str) -> Judgement | None:
+        if output is None:
+            return None
+        noise = distances(unit.values[arm], reference) if arm in unit.values else []
+        return judge_all(distances(output, reference), noise, eps=eps, routed=routed)
+
+    return against(answers.local, "noise_local"), against(answers.own, "noise")
+
+
+def _fault(node: Node, here: Judgement | None) -> FirstFault | None:
+    excess = here.excess if here is not None else None
+    if excess is None:
+        return None
+    return FirstFault(
+        block=node.name,
+        metric=excess.metric,
+        value=json_number(excess.value),
+        tolerance=json_number(excess.tolerance),
     )
+
+
+def _tensors(unit: Unit, name: str) -> list[Tensor]:
+    return float_tensors(unit.values[name]) if name in unit.values else []
 
 
 def _growth(there: Judgement | None, inputs: Inputs) -> float:
@@ -264,11 +285,8 @@ def _at_the_head(node: Node, own: Call | None, unit: Unit, tokens: Tokens) -> di
     if node.role != "head":
         return {}
     reference = _logits(unit.values["reference"])
-    after = (
-        range(max(tokens.prompt - 1, 0), min(tokens.prompt + tokens.said, len(tokens.ids)))
-        if tokens.prompt
-        else ()
-    )
+    last = min(tokens.prompt + tokens.said, len(tokens.ids))
+    after = range(tokens.prompt - 1, last) if tokens.prompt else ()
     if reference is None:
         return {}
     found: dict[str, Any] = {"reference_chosen": choices(reference, list(after))}

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from day0.adapters.base.errors import WorkerTimeout
 from day0.adapters.base.run_store import RunStore
@@ -23,7 +27,7 @@ Tiny = Callable[[str], TinyRelease]
 
 
 def measured(tiny: TinyRelease, target: Any, store: Path, salt: str = "") -> NumericsRecord:
-    question = Question(tiny.release, tiny.skeleton, RunStore(store), "ignored: no tokenizer", salt)
+    question = Question(tiny.release, tiny.skeleton, RunStore(store), "Four words are here", salt)
     return measure_numerics(question, target, target.describe())
 
 
@@ -190,3 +194,82 @@ def test_other_families_pass_clean_and_fail_at_the_scaled_layer(
     layer = [node.name for node in model.skeleton.nodes if node.role == "layer"][-1]
     record = measured(model, InProcessTarget("eager@cpu/bf16", {layer: scaled(1.01)}), tmp_path)
     assert [block.name for block in record.facts.blocks if block.verdict == "fail"] == [layer]
+
+
+def copied(tiny: TinyRelease, folder: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> TinyRelease:
+    """The release with its tensors changed, in a folder of its own."""
+    folder.mkdir()
+    tensors: dict[str, torch.Tensor] = {}
+    for shard in sorted(tiny.folder.glob("*.safetensors")):
+        tensors |= load_file(shard)
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text((tiny.folder / "config.json").read_text())
+    return TinyRelease(folder)
+
+
+def test_nan_in_the_weights_is_told_at_its_node_also_when_everything_is_reused(
+    llama: TinyRelease, tmp_path: Path
+) -> None:
+    def spoil(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.layers.1.mlp.up_proj.weight"][2, 3] = math.nan
+
+    model = copied(llama, tmp_path / "release", spoil)
+    for _ in range(2):
+        record = measured(model, InProcessTarget("eager@cpu/bf16"), tmp_path)
+        found = next(finding for finding in record.findings if finding.code == "NUM006")
+        assert found.subject.name == "model.layers.1"
+        assert "1 in mlp.up_proj.weight" in found.message
+        verdicts = {block.name: block.verdict for block in record.facts.blocks}
+        assert verdicts["model.layers.0"] == "pass"
+        assert verdicts["model.layers.1"] == verdicts["lm_head"] == "unverified"
+        assert record.verdict == "fail"
+
+
+def test_missing_weights_end_the_comparison_and_keep_what_came_before(
+    llama: TinyRelease, tmp_path: Path
+) -> None:
+    def remove(tensors: dict[str, torch.Tensor]) -> None:
+        del tensors["model.layers.2.mlp.up_proj.weight"]
+
+    model = copied(llama, tmp_path / "release", remove)
+    record = measured(model, InProcessTarget("eager@cpu/bf16"), tmp_path)
+    verdicts = {block.name: block.verdict for block in record.facts.blocks}
+    assert verdicts["model.layers.1"] == "pass"
+    assert verdicts["model.layers.2"] == verdicts["lm_head"] == "unverified"
+    assert "NUM015" in [finding.code for finding in record.findings]
+    assert record.verdict == "blocked"
+
+
+def test_prompt_is_continued_by_both_and_a_tokenizer_that_does_not_fit_is_told(
+    llama: TinyRelease, tmp_path: Path
+) -> None:
+    model = copied(llama, tmp_path / "release", lambda tensors: None)
+    words = {"<unk>": 0} | {f"w{number}": number for number in range(1, 60)}
+    save_tokenizer(words, model.folder)
+    record = measured(model, InProcessTarget("eager@cpu/fp32"), tmp_path)
+    said = record.facts.says
+    assert said is not None
+    assert said.agree
+    assert len(said.reference.split()) == 8
+    ids = torch.tensor([[0] * 4])  # four words that the tokenizer does not know
+    with torch.no_grad():
+        for _ in range(8):
+            ids = torch.cat([ids, model.stock(ids).logits[:, -1:].argmax(-1)], 1)
+    names = {number: word for word, number in words.items()}
+    assert said.reference.split() == [names[int(token)] for token in ids[0, 4:]]
+    wrong = InProcessTarget("eager@cpu/fp32", {"lm_head": lambda tensor: -tensor})
+    other = measured(model, wrong, tmp_path).facts.says
+    assert other is not None
+    assert not other.agree
+    save_tokenizer({"<unk>": 64}, model.folder)
+    record = measured(TinyRelease(model.folder), InProcessTarget("eager@cpu/fp32"), tmp_path)
+    assert [finding.code for finding in record.findings] == ["NUM013"]
+    assert record.facts.says is None
+
+
+def save_tokenizer(words: dict[str, int], folder: Path) -> None:
+    """A tokenizer of whole words."""
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))

@@ -83,7 +83,7 @@ def test_nan_of_the_target_shows_and_nan_of_the_reference_is_left_out() -> None:
     assert math.isnan(found.rel_l2)
     assert math.isnan(found.max_abs)
     both = distance(t, t)
-    assert (both.nonfinite, both.rel_l2) == (0, 0.0)
+    assert (both.nonfinite, both.unknown, both.rel_l2, both.exact) == (0, 1, 0.0, False)
 
 
 def test_another_shape_is_refused() -> None:
