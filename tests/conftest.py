@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 _TESTS = Path(__file__).parent
 sys.path.insert(0, str(_TESTS))
 
@@ -24,3 +26,10 @@ pytest_plugins = [
     "support.tiny_releases",
     "support.faulty",
 ]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where `DAY0_NO_SKIPS` is set, a skipped test fails the run: what CI does not try, it does not know."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("DAY0_NO_SKIPS") and reporter is not None and reporter.stats.get("skipped"):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
