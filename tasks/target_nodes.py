@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from day0.adapters.base.errors import Day0Error, RemoteError, UnsupportedError, WorkerError, WorkerTimeout
+from day0.adapters.base.errors import (
+    Day0Error,
+    RemoteError,
+    UnsupportedError,
+    WorkerCrashed,
+    WorkerError,
+    WorkerTimeout,
+)
 from day0.adapters.base.skeleton import Node, Skeleton
 from day0.adapters.base.target import Answer, Call, Fragment, Target
+
+from .confirmed import confirmed
 
 _HANGS_PER_KIND = 2
 """Nodes of one kind that may hang; the next ones would only cost their time limit each."""
@@ -16,8 +25,9 @@ _HANGS_PER_KIND = 2
 class TargetNodes:
     """Runs single nodes of one model on one target.
 
-    A worker's death takes its prepared kinds with it; the next call prepares them again. A kind that cannot
-    be prepared, or that hung twice, is not tried any further: its error is raised again.
+    A worker's death takes its prepared kinds and its caches with it; they are made again where they are
+    needed. A call during which the worker dies is made once more before it counts as a crash. A kind that
+    cannot be prepared, or that hung twice, is not tried any further: its error is raised again.
 
     Args:
         target: with the capability `fragment`.
@@ -34,6 +44,9 @@ class TargetNodes:
         self._handles: dict[tuple[str, str], str] = {}
         self._broken: dict[tuple[str, str], Day0Error] = {}
         self._hangs: dict[tuple[str, str], int] = {}
+        self._crashed: set[tuple[str, str]] = set()
+        self._prompts: dict[tuple[str, str | None], Call] = {}
+        self._alive: set[tuple[str, str | None]] = set()
         self._loaded = ""
         self.seconds, self.peak_bytes = 0.0, 0
 
@@ -56,17 +69,45 @@ class TargetNodes:
         key = (node.kind, mode)
         if key in self._broken:
             raise self._broken[key]
+        sequence = (node.name, state)
+        earlier = self._prompts.pop(sequence, None) if mode == "decode" else None
+
+        def attempt() -> Answer:
+            if earlier is not None and sequence not in self._alive:
+                # The worker that held this node's cache is gone: a fresh one has to see the prompt first.
+                self._run_once(node, weights, earlier, "prefill", state)
+            return self._run_once(node, weights, inputs, mode, state)
+
+        try:
+            answer = confirmed(attempt)
+        except (WorkerError, UnsupportedError) as error:
+            self._note_failure(key, error)
+            raise
+        if state is not None and mode == "prefill":
+            self._prompts[sequence] = inputs
+        self.seconds += answer.seconds
+        self.peak_bytes = max(self.peak_bytes, answer.peak_bytes)
+        return answer
+
+    def _run_once(
+        self, node: Node, weights: Mapping[str, Any], inputs: Call, mode: str, state: str | None
+    ) -> Answer:
         try:
             handle = self._prepared(node, inputs, mode)
             sent = {} if self._loaded == f"{handle} {node.name}" else weights
             answer = self._target.run(handle, node.name, sent, inputs, state=state)
-        except (WorkerError, UnsupportedError) as error:
-            self._note_failure(key, error)
+        except WorkerError as error:
+            if not isinstance(error, RemoteError):
+                self._forget_worker()
             raise
         self._loaded = f"{handle} {node.name}"
-        self.seconds += answer.seconds
-        self.peak_bytes = max(self.peak_bytes, answer.peak_bytes)
+        self._alive.add((node.name, state))
         return answer
+
+    def _forget_worker(self) -> None:
+        self._handles.clear()
+        self._alive.clear()
+        self._loaded = ""
 
     def _prepared(self, node: Node, inputs: Call, mode: str) -> str:
         key = (node.kind, mode)
@@ -81,6 +122,11 @@ class TargetNodes:
             )
             try:
                 self._handles[key] = self._target.prepare(fragment, inputs, mode=mode)
+            except WorkerCrashed as error:
+                if key in self._crashed:
+                    self._broken[key] = error
+                self._crashed.add(key)
+                raise
             except (WorkerError, UnsupportedError) as error:
                 self._broken[key] = error
                 raise
@@ -88,8 +134,6 @@ class TargetNodes:
 
     def _note_failure(self, key: tuple[str, str], error: Day0Error) -> None:
         self._loaded = ""
-        if isinstance(error, WorkerError) and not isinstance(error, RemoteError):
-            self._handles.clear()
         if isinstance(error, WorkerTimeout):
             self._hangs[key] = self._hangs.get(key, 0) + 1
             if self._hangs[key] >= _HANGS_PER_KIND:

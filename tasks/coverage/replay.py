@@ -24,6 +24,7 @@ from day0_worker.operator_inputs import SPREADS, make_inputs
 from day0_worker.operators import resolve
 from day0_worker.trees import decode
 
+from ..confirmed import confirmed
 from ..thresholds import PROBE_ELEMENTS
 from .comparison import Comparison, compare
 from .reference import NoReference, Reference, compute_reference, flat_outputs
@@ -108,7 +109,7 @@ def _once(
     except NoReference as error:
         return {"status": "unknown", "reason": str(error)}
     try:
-        answer = target.run_op(call, [tensor.clone() for tensor in tensors])
+        answer = confirmed(lambda: target.run_op(call, [tensor.clone() for tensor in tensors]))
     except (WorkerUnusable, UnsupportedError):
         raise
     except WorkerError as error:

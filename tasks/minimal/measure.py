@@ -9,13 +9,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from day0.adapters.base.errors import Day0Error, SkeletonError, UnsupportedError, WorkerError
+from day0.adapters.base.errors import (
+    Day0Error,
+    SkeletonError,
+    UnsupportedError,
+    WorkerCrashed,
+    WorkerError,
+)
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.release import Release
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton
-from day0.adapters.base.target import Target, TargetDescription
+from day0.adapters.base.target import Generation, Target, TargetDescription
 
+from ..confirmed import confirmed
 from ..finding import Finding, Subject, make_finding
 from ..outcomes import detail_of, log_of, outcome_of
 from ..target_nodes import TargetNodes
@@ -167,7 +174,7 @@ def _loaded(
 ) -> _Loaded:
     spec = str(target.spec)
     try:
-        report = target.load(str(folder), dtype=dtype)
+        report = confirmed(lambda: target.load(str(folder), dtype=dtype))
     except (WorkerError, UnsupportedError) as error:
         fact = LoadFact(outcome=outcome_of(error), detail=detail_of(error))
         findings = load_findings(fact, (), spec, " ".join([repro, *log_of(error)]))
@@ -182,7 +189,7 @@ def _loaded(
     generated, peak = None, 0
     if "generate" in description.capabilities:
         try:
-            generation = target.generate(tokens, new_tokens=NEW_TOKENS)
+            generation = _continued(target, folder, dtype, tokens)
             generated, peak = [list(row) for row in generation.tokens], generation.peak_bytes
         except (WorkerError, UnsupportedError) as error:
             subject = Subject(kind="target", name=spec)
@@ -203,6 +210,15 @@ def _loaded(
 def _no_cut(question: Question, reason: str) -> Finding:
     subject = Subject(kind="model", name=question.release.model)
     return make_finding("MIN015", subject, f"No cut-down release of {question.release.model}: {reason}.")
+
+
+def _continued(target: Target, folder: Path, dtype: str, tokens: Sequence[Sequence[int]]) -> Generation:
+    """A continuation by the release that the target has just loaded; a fresh worker loads it first."""
+    try:
+        return target.generate(tokens, new_tokens=NEW_TOKENS)
+    except WorkerCrashed:
+        target.load(str(folder), dtype=dtype)
+        return target.generate(tokens, new_tokens=NEW_TOKENS)
 
 
 @contextmanager

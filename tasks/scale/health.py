@@ -10,6 +10,7 @@ from day0.adapters.base.errors import UnsupportedError, WorkerError
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.target import Target, TargetDescription
 
+from ..confirmed import confirmed
 from ..finding import Finding, Subject, make_finding
 from ..inventory.record import InventoryRecord
 from ..minimal.record import CutRelease
@@ -72,7 +73,7 @@ class _Ladder:
     def _run(self, number: int, run: Callable[[], TierResult]) -> TierResult:
         lost = TierResult()
         try:
-            return run()
+            return confirmed(run)
         except UnsupportedError as error:
             lost.could_not_run = error.message
         except WorkerError as error:
