@@ -12,6 +12,8 @@ import pytest
 _TESTS = Path(__file__).parent
 sys.path.insert(0, str(_TESTS))
 
+for _name in [name for name in os.environ if name.startswith("DAY0_")]:
+    del os.environ[_name]
 # Read at import by the libraries concerned, so set before the first test module is loaded.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["DO_NOT_TRACK"] = "1"
@@ -29,7 +31,7 @@ pytest_plugins = [
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Where `DAY0_NO_SKIPS` is set, a skipped test fails the run: what CI does not try, it does not know."""
+    """Where `FAIL_ON_SKIP` is set, a skipped test fails the run: what CI does not try, it does not know."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if os.environ.get("DAY0_NO_SKIPS") and reporter is not None and reporter.stats.get("skipped"):
+    if os.environ.get("FAIL_ON_SKIP") and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
