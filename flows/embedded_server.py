@@ -48,7 +48,6 @@ class EmbeddedServer:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             listener.set_inheritable(True)
-            self._api_url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(listener.fileno()), str(os.getpid())],
                 pass_fds=[listener.fileno()],
@@ -63,6 +62,8 @@ class EmbeddedServer:
                     "PREFECT__SERVER_FINAL": "1",
                 },
             )
+            # Last: whoever waits for the address may then rely on the process.
+            self._api_url = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
 
     def address(self) -> str:
         """For `PREFECT_API_URL`; known before the server answers.
