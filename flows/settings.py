@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,15 @@ def load_settings(flags: Mapping[str, Any]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(key, Settings.model_fields, n=1)
+            raise InputError(
+                f"{FILE} has {key!r}, which is no setting of Day0",
+                code="E150",
+                remedy=f"Did you mean {near[0]}?"
+                if near
+                else f"Known are {', '.join(Settings.model_fields)}.",
+            ) from error
         raise InputError(
             f"setting {key!r} cannot be used: {first['msg']} (given: {first['input']!r})",
             code="E150",

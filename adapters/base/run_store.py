@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import posixpath
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import fsspec
@@ -54,22 +55,37 @@ class RunStore:
 
     def exists(self, name: str) -> bool:
         """Whether the file or folder is there."""
-        return bool(self._fs.exists(self.path(name)))
+        with self._reached():
+            return bool(self._fs.exists(self.path(name)))
 
     def read(self, name: str) -> bytes:
         """The file's bytes.
 
         Raises:
             FileNotFoundError: there is none.
+            InputError: E121, the store cannot be reached.
         """
-        return bytes(self._fs.cat_file(self.path(name)))
+        with self._reached():
+            return bytes(self._fs.cat_file(self.path(name)))
 
     def write(self, name: str, data: bytes) -> str:
-        """Writes the whole file at once and returns its path."""
+        """Writes the whole file at once and returns its path.
+
+        Raises:
+            InputError: E121, the store cannot be written.
+        """
         target = self.path(name)
+        try:
+            with self._reached():
+                self._put(target, data)
+        except FileNotFoundError as error:
+            raise self._unusable(error) from error
+        return target
+
+    def _put(self, target: str, data: bytes) -> None:
         if not self.is_local:
             self._fs.pipe_file(target, data)
-            return target
+            return
         os.makedirs(posixpath.dirname(target), exist_ok=True)
         partial = f"{target}.{uuid.uuid4().hex}.partial"
         try:
@@ -79,21 +95,43 @@ class RunStore:
         finally:
             if os.path.exists(partial):
                 os.unlink(partial)
-        return target
 
     def list(self, name: str) -> Sequence[str]:
         """Names of the entries directly below a folder, sorted; empty where there is none."""
         folder = self.path(name)
-        if not self._fs.isdir(folder):
-            return []
-        self._fs.invalidate_cache()
-        entries = [posixpath.basename(entry.rstrip("/")) for entry in self._fs.ls(folder, detail=False)]
+        with self._reached():
+            if not self._fs.isdir(folder):
+                return []
+            self._fs.invalidate_cache()
+            entries = [posixpath.basename(entry.rstrip("/")) for entry in self._fs.ls(folder, detail=False)]
         return sorted(entry for entry in entries if not entry.endswith(".partial"))
 
     def remove(self, name: str) -> None:
         """Deletes a file or a whole folder; nothing happens where there is none."""
         if self.exists(name):
             self._fs.rm(self.path(name), recursive=True)
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Makes one sentence of a store that cannot be used; a missing file stays what it is."""
+        try:
+            yield
+        except (FileNotFoundError, InputError):
+            raise
+        except OSError as error:
+            raise self._unusable(error) from error
+        except Exception as error:  # remote filesystems raise kinds of their own, such as missing credentials
+            if self.is_local:
+                raise
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> InputError:
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        return InputError(
+            f"run store {self.root!r} cannot be used: {reason}",
+            code="E121",
+            remedy="Give a folder that can be written with --store, or credentials for its URL.",
+        )
 
 
 def _protocols(filesystem: Any) -> tuple[str, ...]:

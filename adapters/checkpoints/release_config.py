@@ -8,6 +8,8 @@ from typing import Any
 
 from day0.adapters.base.errors import InputError
 
+from .strict_json import has_lone_surrogate
+
 MAX_CONFIG_BYTES = 10_000_000  # huggingface.js stops there too; the largest published one has 3.1 MB
 MAX_DEPTH = 64  # real configs nest five deep
 
@@ -23,14 +25,17 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
         where: named in errors.
 
     Raises:
-        InputError: E103, it is too large, not JSON, not an object, or nested too deeply.
+        InputError: E103, it is too large or deep, not JSON, not an object, or holds what is no text.
     """
     if len(data) > MAX_CONFIG_BYTES:
         raise _unusable(
             where, f"has {len(data)} bytes, more than the {MAX_CONFIG_BYTES} that a config may have"
         )
     try:
-        parsed = json.loads(data.decode("utf-8"), parse_constant=_tagged, parse_float=_finite)
+        text = data.decode("utf-8")
+        parsed = json.loads(text, parse_constant=_tagged, parse_float=_finite)
+        if has_lone_surrogate(text):
+            raise _unusable(where, "holds half a surrogate pair in a string, which is no text")
     except UnicodeDecodeError as error:
         raise _unusable(where, f"is not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ class JsonError(ValueError):
 
 
 Pairs = list[tuple[str, Any]]
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse_strict(data: bytes, hook: Callable[[Pairs], Any] | None = None) -> Any:
@@ -31,6 +33,8 @@ def parse_strict(data: bytes, hook: Callable[[Pairs], Any] | None = None) -> Any
     except UnicodeDecodeError as error:
         raise JsonError(f"not UTF-8 at byte {error.start}") from None
     try:
+        if has_lone_surrogate(text):
+            raise JsonError("half a surrogate pair in a string, which is no text")
         return json.loads(text, object_pairs_hook=hook or unique, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         place = len(text[: error.pos].encode("utf-8"))
@@ -41,6 +45,21 @@ def parse_strict(data: bytes, hook: Callable[[Pairs], Any] | None = None) -> Any
         raise
     except ValueError as error:  # an integer with more digits than Python converts
         raise JsonError(str(error)) from None
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Whether a string of this JSON text escapes half a surrogate pair: it could never be written again.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    if _SURROGATE.search(text) is None:
+        return False
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def unique(pairs: Pairs) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def explain(error: Exception, what: str) -> Day0Error:
         return InputError(
             f"{what} is not in the hub cache and HF_HUB_OFFLINE is set",
             code="E109",
-            remedy="Unset HF_HUB_OFFLINE, or download it first.",
+            remedy="No folder of that name is here; unset HF_HUB_OFFLINE, or download the model first.",
         )
     if isinstance(error, EntryNotFoundError):
         return SourceError(f"{what} has no such file", code="E201")
@@ -131,7 +131,8 @@ def explain(error: Exception, what: str) -> Day0Error:
         return InputError(
             f"the hub cannot be reached for {what}: {_short(error)}",
             code="E106",
-            remedy="Check the network and HF_ENDPOINT, or set HF_HUB_OFFLINE=1 to use what is cached.",
+            remedy="No folder of that name is here; check the network and HF_ENDPOINT, or set "
+            "HF_HUB_OFFLINE=1 to use what is cached.",
         )
     return InputError(
         f"the hub does not answer properly for {what}: {_short(error)}",

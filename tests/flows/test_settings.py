@@ -76,3 +76,12 @@ def test_offline_reaches_the_hub_library(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     load_settings({"offline": True})
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_misspelt_key_of_the_file_is_told_its_neighbour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "day0.toml").write_text("stroe = 'x'\n")
+    with pytest.raises(InputError, match=r"'stroe', which is no setting of Day0 .* Did you mean store\?"):
+        load_settings({})

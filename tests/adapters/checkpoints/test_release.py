@@ -62,6 +62,7 @@ def test_structure_and_weights_have_digests_of_their_own(folder: Path) -> None:
         '{"a": ' * 100 + "1" + "}" * 100,
         '{"a": ' + "[" * 50_000 + "]" * 50_000 + "}",
         '{"a": ' + "9" * 5000 + "}",
+        '{"a": "\\ud800<script>"}',
         '{"a": "' + "x" * 10_000_001 + '"}',
     ],
 )
