@@ -79,7 +79,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV013", "path leaves the release", "error",
-        "The index or a link points outside the release. It was not followed.",
+        "The index, or a link in the place of the only weights, points outside the release or nowhere. It "
+        "was not followed.",
         "Do not load this release with tools that follow such paths; report it to the publisher.",
     ),
     Entry(
@@ -185,5 +186,17 @@ ENTRIES: tuple[Entry, ...] = (
         "INV032", "file of the release left out", "info",
         "A file or folder of the release could not be listed or followed.",
         "Check links and permissions.",
+    ),
+    Entry(
+        "INV033", "config states what cannot be", "warning",
+        "A count, a number or a section of the config has a value that no model can have. It was ignored. "
+        "An error where the tensors prove it wrong.",
+        "Correct the config, or fetch it again, before you load the release.",
+    ),
+    Entry(
+        "INV034", "model type not stated", "warning",
+        "The config does not name the architecture by a model_type. Loaders that choose their class by it "
+        "refuse the release or guess.",
+        "Ask the publisher for the config that belongs to these weights.",
     ),
 )  # fmt: skip

@@ -41,4 +41,11 @@ ENTRIES: tuple[Entry, ...] = (
         "Some tensors have no known role, so the plan assumes that every device keeps them whole.",
         "Nothing, if they are small; else check how the engine splits them.",
     ),
+    Entry(
+        "PLN007", "counts unknown", "warning",
+        "The weights are there, but the config gives no usable number of layers or attention heads. Rules "
+        "and cache were computed without it, so that the layouts may fail where the plan says they work.",
+        "Correct the config and plan again.",
+        undecided="unverified",
+    ),
 )  # fmt: skip

@@ -35,11 +35,22 @@ _CODES: dict[str, tuple[str, str]] = {
 }
 
 
+# Suffixes of files that hold weights; a refused link of that name stands where they should be.
+_WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+
+
 def anomaly_findings(anomalies: Iterable[Anomaly]) -> Sequence[Finding]:
-    """One finding for each anomaly, in the order in which they were met."""
+    """One finding for each anomaly, in the order in which they were met.
+
+    A refused link is a remark, unless it stands for weights that nothing else in the release holds.
+    """
     findings = {}
-    for anomaly in anomalies:
+    met = tuple(anomalies)
+    weightless = any(anomaly.code == "no_weights" for anomaly in met)
+    for anomaly in met:
         code, kind = _code(anomaly.code)
+        if weightless and anomaly.code == "link_leaves_release" and anomaly.subject.endswith(_WEIGHTS):
+            code = "INV013"
         finding = make_finding(
             code,
             Subject(kind=kind, name=anomaly.subject),

@@ -44,7 +44,8 @@ KEYS: dict[str, tuple[str, ...]] = {
                    "mtp_num_hidden_layers"),
 }  # fmt: skip
 _ACTIVATION = ("hidden_act", "activation_function", "hidden_activation", "ffn_activation")
-_NORM_EPS = (
+# Keys that published configs use for the norms' epsilon.
+NORM_EPS = (
     "rms_norm_eps",
     "layer_norm_eps",
     "layer_norm_epsilon",
@@ -84,7 +85,7 @@ class ConfigFacts:
     def integers(self, key: str) -> tuple[int, ...]:
         """A key of the text part that holds a list of integers, e.g. one a layer; empty where it does not."""
         value = self.text.get(key)
-        if isinstance(value, list | tuple) and value and all(_is_count(item) for item in value):
+        if isinstance(value, list | tuple) and value and all(is_count(item) for item in value):
             return tuple(int(item) for item in value)
         return ()
 
@@ -158,7 +159,7 @@ def _derived(values: dict[str, Any], note: Any, text: Mapping[str, Any], pointer
         note("head_dim", nope + rope, f"computed:config.json#{parts}")
     if heads and hidden and "head_dim" not in values and hidden % heads == 0:
         note("head_dim", hidden // heads, "computed:hidden_size / heads")
-    if "shared_experts" not in values and _is_count(text.get("shared_expert_intermediate_size")):
+    if "shared_experts" not in values and is_count(text.get("shared_expert_intermediate_size")):
         note("shared_experts", 1, f"config.json#{pointer}/shared_expert_intermediate_size")
 
 
@@ -180,7 +181,7 @@ def _words(config: Mapping[str, Any], text: Mapping[str, Any], pointer: str) -> 
     for key in _ACTIVATION:
         if isinstance(text.get(key), str):
             found.setdefault("activation", (text[key], f"config.json#{pointer}/{key}"))
-    for key in _NORM_EPS:
+    for key in NORM_EPS:
         value = text.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1:
             found.setdefault("norm_eps", (float(value), f"config.json#{pointer}/{key}"))
@@ -238,14 +239,15 @@ def _first_integer(part: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, i
     for key in keys:
         value = part.get(key)
         if isinstance(value, list | tuple):  # one value a layer: the largest stands for the whole
-            counts = [int(item) for item in value if _is_count(item)]
+            counts = [int(item) for item in value if is_count(item)]
             value = max(counts, default=None)
-        if _is_count(value):
-            return key, int(value)  # type: ignore[arg-type]  # _is_count proves it a number
+        if is_count(value):
+            return key, int(value)  # type: ignore[arg-type]  # is_count proves it a number
     return "", 0
 
 
-def _is_count(value: Any) -> bool:
+def is_count(value: Any) -> bool:
+    """Whether it is a whole number from 0 on that JSON carries exactly, as an integer or as a float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return 0 <= value < _LARGEST and value == int(value)

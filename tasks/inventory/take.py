@@ -10,6 +10,7 @@ from day0.adapters.base.release import Release
 from ..finding import Finding, Subject, make_finding
 from .checkpoint_findings import anomaly_findings
 from .config_facts import ConfigFacts, read_config
+from .config_statements import statement_findings
 from .contradictions import Seen, contradictions, experts_of, main_stack, stored_tied
 from .counts import (
     Counted,
@@ -53,7 +54,12 @@ def take_inventory(release: Release) -> InventoryRecord:
     counted, observed = _count(listing, facts, declared)
     layers, states, kinds_source = _layers(counted, facts)
     seen = Seen(facts, counted, text_layers(counted), declared, observed)
-    findings = [*anomaly_findings(release.checkpoint.anomalies), *_findings(seen, layers, states)]
+    gguf = release.checkpoint.format == "gguf"
+    findings = [
+        *anomaly_findings(release.checkpoint.anomalies),
+        *statement_findings(facts, counted, seen.layers, gguf=gguf),
+        *_findings(seen, layers, states),
+    ]
     record_facts, sources = _facts(release, seen, listing, layers, states, kinds_source)
     return InventoryRecord.conclude(
         findings=findings,

@@ -21,12 +21,14 @@ def run(job: StageJob) -> RecordRef:
 
     release = open_release(job.model, job.revision)
     files = release.source.files() if release.source else ()
+    left_out = release.source.anomalies if release.source else ()
     inputs = {
         "model": job.model,
         "revision": release.revision,
         "structure": release.structure_digest,
         "weights": release.weights_digest,
         "files": digest([[file.path, file.size, file.identity] for file in files]),
+        "left_out": digest([[anomaly.code, anomaly.subject, anomaly.evidence] for anomaly in left_out]),
     }
     key = record_key(STAGE, STAGE_VERSION, inputs)
     return reuse_or_run(job, InventoryRecord, STAGE, key, lambda: take_inventory(release))

@@ -10,6 +10,7 @@ from ..inventory.record import InventoryFacts, InventoryRecord
 from .chips import Profile, load_profiles
 from .judge import judge
 from .layouts import DEVICE_COUNTS, best, candidates, short_name
+from .memory import HEADLESS_KINDS
 from .record import Config, PlanFacts, PlanObservations, PlanRecord
 from .sharding import Layout
 
@@ -87,11 +88,28 @@ def _findings(facts: InventoryFacts, plan: PlanFacts) -> list[Finding]:
             config = chosen[chip.name]
             message = f"on {config.devices} x {chip.name} it fits only tightly: {config.limited_by}"
             found.append(make_finding("PLN003", subject, message))
+    found += _unknown_counts(facts)
     found += _broken_rules([*plan.recommended, *plan.alternatives, *plan.rejected])
     if facts.unknown_tensors:
         message = f"{len(facts.unknown_tensors)} kinds of tensors without a known role count on every device"
         found.append(make_finding("PLN006", model, message, evidence=tuple(facts.unknown_tensors[:20])))
     return found
+
+
+def _unknown_counts(facts: InventoryFacts) -> list[Finding]:
+    """Counts that the arithmetic needs and the config does not give; without attention there are no heads."""
+    attends = any(layer.kind not in ("", *HEADLESS_KINDS) for layer in facts.layers)
+    needed = {"layers": facts.architecture.layers}
+    if attends:
+        needed["attention heads"] = facts.architecture.heads
+    lacking = [name for name, number in needed.items() if number <= 0]
+    if not lacking:
+        return []
+    message = (
+        f"the config gives no usable number of {' and '.join(lacking)}; "
+        "rules and cache were computed without it"
+    )
+    return [make_finding("PLN007", Subject(kind="model", name=facts.identity.model), message)]
 
 
 def _broken_rules(configs: Iterable[Config]) -> list[Finding]:

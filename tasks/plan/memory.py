@@ -17,6 +17,7 @@ from ..thresholds import (
 from .sharding import Heads, Layout, device_share, split_kind
 
 LATENT_KINDS = ("mla", "sparse_indexed")
+HEADLESS_KINDS = ("linear", "state_space")
 _BF16_BYTES = 2
 
 

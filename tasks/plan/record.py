@@ -9,7 +9,7 @@ from day0.adapters.base.values import Value
 from ..record import StageRecord
 
 STAGE = "plan"
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 
 
 class RuleCheck(Value):

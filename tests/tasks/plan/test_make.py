@@ -18,6 +18,7 @@ from day0.tasks.plan.record import Config, PlanRecord
 from day0.tasks.plan.sharding import Layout
 from day0.tasks.verdict import Verdict
 from support.layouts import layout_release, make_release
+from support.small_releases import SMOLLM2, smollm2_tensors
 from support.synthetic_inventory import Model, make_inventory
 
 CHIPS = {profile.name.split()[0]: profile for profile in load_profiles()}
@@ -202,6 +203,24 @@ def test_a_release_without_weights_is_not_planned() -> None:
     assert [finding.code for finding in plan.findings] == ["PLN001"]
     assert plan.verdict is Verdict.UNVERIFIED
     assert plan.facts.recommended == ()
+
+
+@pytest.mark.parametrize("key", ["num_attention_heads", "num_hidden_layers"])
+@pytest.mark.parametrize("value", [0, -3, "four", None])
+def test_an_impossible_count_leaves_the_plan_undecided(key: str, value: Any) -> None:
+    plan = make_plan(take_inventory(make_release({**SMOLLM2, key: value}, smollm2_tensors())))
+    (finding,) = [finding for finding in plan.findings if finding.code == "PLN007"]
+    assert ("layers" if "layers" in key else "attention heads") in finding.message
+    assert plan.verdict is Verdict.UNVERIFIED
+
+
+def test_layers_without_attention_need_no_heads() -> None:
+    record = make_inventory(SMOL)
+    layers = [layer.model_copy(update={"kind": "state_space"}) for layer in record.facts.layers]
+    architecture = record.facts.architecture.model_copy(update={"heads": 0, "kv_heads": 0})
+    facts = record.facts.model_copy(update={"layers": layers, "architecture": architecture})
+    plan = make_plan(record.model_copy(update={"facts": facts}))
+    assert "PLN007" not in [finding.code for finding in plan.findings]
 
 
 def test_a_model_for_which_no_chip_is_large_enough() -> None:
