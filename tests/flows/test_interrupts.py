@@ -33,7 +33,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @contextmanager
 def adapt(folder: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    words = [sys.executable, COMMAND, "adapt", "model", "--target", EAGER, "--json"]
+    words = [sys.executable, str(COMMAND), "adapt", "model", "--target", EAGER, "--json"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(words, cwd=folder, env=environment, **pipes)
     try:

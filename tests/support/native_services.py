@@ -140,7 +140,7 @@ class NativeServices:
             f"--pwfile={password}",
             "--auth=scram-sha-256",
         ]
-        subprocess.run([*as_owner, *make], check=True, capture_output=True)
+        subprocess.run([*as_owner, *map(str, make)], check=True, capture_output=True)
         serve = [binaries / "postgres", "-D", data, "-p", port, "-h", "127.0.0.1", "-k", data]
         self.start("db", [*as_owner, *map(str, serve)])
         subprocess.run(
