@@ -131,4 +131,13 @@ ENTRIES: tuple[Entry, ...] = (
         remedy="Correct what the message names; finished nodes are kept.",
         undecided="blocked",
     ),
+    Entry(
+        code="NUM016",
+        title="Reference output all zero",
+        severity="warning",
+        meaning="The reference's output of these nodes is zero throughout, because their weights are or "
+        "because what they received is lost in them, so a target that scales it wrongly gives them too.",
+        remedy="Check the weights named by the nodes; compare again on a release in which they are not zero.",
+        undecided="unverified",
+    ),
 )

@@ -129,6 +129,20 @@ def cut_release(release: Release, skeleton: Skeleton, store: RunStore) -> Cut:
     raise SkeletonError(f"the model cannot be cut down: {reason}", code="E450")
 
 
+def tensors_read(release: Release, skeleton: Skeleton) -> Sequence[str]:
+    """Names of all tensors that any cut of this release may hold; all where nothing can be cut.
+
+    Which of the two cuts keeps the kinds is known only once both are built, so this covers the longer one. It
+    imports neither torch nor transformers.
+    """
+    layers = {_index(node.name): node.kind for node in skeleton.nodes if node.role == "layer"}
+    first = {kind: index for index, kind in sorted(layers.items(), reverse=True)}
+    if not first:
+        return tuple(release.checkpoint.tensors)
+    kept = [index for index in sorted(layers) if index <= max(first.values())]
+    return tuple(_names(release.checkpoint, skeleton, kept).values())
+
+
 def write_cut(cut: Cut, folder: Path) -> None:
     """Writes the cut-down release in HF format, unless it is there already.
 

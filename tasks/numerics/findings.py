@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
 from .compare import Comparison
-from .node import NOT_COMPARED, NodeFacts
+from .node import NOT_COMPARED, ZERO, NodeFacts
 from .record import Logits
 
 _NAMED = 5
@@ -33,7 +33,7 @@ def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repr
         found += _grouped(code, [facts for facts in faults if _code(facts) == code], kinds, target, repro)
     found += _inherited(nodes, bool(faults), target)
     found += _routed(nodes, target)
-    found += _not_compared(nodes, kinds)
+    found += _not_compared(nodes)
     found += _output(nodes, target)
     return found
 
@@ -117,15 +117,20 @@ def _outliers(facts: NodeFacts) -> int:
     return facts.block.local.outliers if facts.block.local is not None else 0
 
 
-def _not_compared(nodes: Sequence[NodeFacts], kinds: dict[str, str]) -> list[Finding]:
+def _not_compared(nodes: Sequence[NodeFacts]) -> list[Finding]:
+    """One finding a reason; `nodes` are all of them, in order, so that a reason may hold from one on."""
     groups: dict[str, list[NodeFacts]] = {}
     for facts in nodes:
         if facts.block.verdict == NOT_COMPARED:
             groups.setdefault(facts.block.reason, []).append(facts)
-    return [
-        make_finding("NUM008", Subject(kind="node", name=group[0].block.name), f"{_names(group)}: {reason}.")
-        for reason, group in groups.items()
-    ]
+    found = []
+    for reason, group in groups.items():
+        name = group[0].block.name
+        to_the_end = len(group) > 1 and [*group] == [*nodes[-len(group) :]]
+        start = f"Not compared from {name} on ({_names(group)})" if to_the_end else _names(group)
+        code = "NUM016" if reason == ZERO else "NUM008"
+        found.append(make_finding(code, Subject(kind="node", name=name), f"{start}: {reason}."))
+    return found
 
 
 def _output(nodes: Sequence[NodeFacts], target: str) -> list[Finding]:

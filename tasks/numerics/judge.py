@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -42,11 +42,13 @@ class Judgement:
         metrics: for the record.
         excess: the measure furthest beyond its tolerance; None where all hold.
         applies: whether enough measures apply to say that the output is right.
+        zero: whether the reference's output is zero throughout, so that no relative measure applies to it.
     """
 
     metrics: Metrics
     excess: Excess | None
     applies: bool
+    zero: bool = False
 
 
 def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Judgement:
@@ -68,7 +70,7 @@ def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Jud
         if routed
         else torch.ones_like(target.errors).bool()
     )
-    gain, score = _gain(target, noise, floor, kept)
+    gain, beyond, score = _gain(target, noise, floor, kept)
     ratio = target.rel_l2 / _at_least(noise.rel_l2, floor)
     token_ratio = _median(target.errors) / typical
     worst_ratio = target.worst_token / _at_least(noise.worst_token, eps)
@@ -97,25 +99,32 @@ def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Jud
     else:
         excesses.append(_beyond("ratio", ratio, thresholds.NUMERICS_RATIO))
         excesses.append(_beyond("worst_ratio", worst_ratio, thresholds.NUMERICS_WORST_TOKEN))
-    if abs(gain) > thresholds.NUMERICS_GAIN_SHARE * typical:
+    if beyond > thresholds.NUMERICS_GAIN_SHARE * typical:
         excesses.append(_beyond("gain_score", score, thresholds.NUMERICS_GAIN_SCORE))
     found = [excess for excess in excesses if excess is not None]
     return Judgement(
         metrics,
         _furthest(found),
         applies=target.unknown == 0 and (target.exact or not math.isnan(target.rel_l2)),
+        zero=target.scale == 0.0 and target.unknown == 0,
     )
 
 
-def _gain(target: Distance, noise: Distance, floor: float, kept: Tensor) -> tuple[float, float]:
-    """Mean gain of the kept tokens, and its size in standard errors of the noise arm."""
+def _gain(target: Distance, noise: Distance, floor: float, kept: Tensor) -> tuple[float, float, float]:
+    """Mean gain of the kept tokens, how far it is off, and that in standard errors of the noise arm.
+
+    Where many elements are equal (cosines scaled by one factor, as YaRN does) all of them round the same way:
+    the noise arm's own mean gain is off zero by many standard errors. So a mean gain between zero and the
+    noise arm's is not off at all, and one beyond them only by what lies beyond.
+    """
     kept = kept & ~torch.isnan(target.gains) & ~torch.isnan(noise.gains)
     count = int(kept.sum())
     if count < thresholds.NUMERICS_MIN_TOKENS:
-        return math.nan, math.nan
-    gain = float(target.gains[kept].mean())
+        return math.nan, math.nan, math.nan
+    gain, expected = float(target.gains[kept].mean()), float(noise.gains[kept].mean())
+    beyond = max(gain - max(expected, 0.0), min(expected, 0.0) - gain, 0.0)
     variance = max(float(noise.gains[kept].var()), float(((floor * target.spreads[kept]) ** 2).mean()))
-    return gain, abs(gain) / math.sqrt(variance / count)
+    return gain, beyond, beyond / math.sqrt(variance / count)
 
 
 def _nonfinite(target: Distance) -> Excess | None:
@@ -154,11 +163,14 @@ def _median(values: Tensor) -> float:
 def judge_all(
     targets: Sequence[Distance], noises: Sequence[Distance], *, eps: float, routed: bool
 ) -> Judgement | None:
-    """The judgement of the worst of an output's tensors; None where there is none to judge."""
+    """The judgement of the worst of an output's tensors; None where there is none to judge.
+
+    It is `zero` only where every tensor is; a part that is not speaks for one that is.
+    """
     if not targets or len(targets) != len(noises):
         return None
     judged = [judge(t, n, eps=eps, routed=routed) for t, n in zip(targets, noises, strict=True)]
-    return max(judged, key=_badness)
+    return replace(max(judged, key=_badness), zero=all(judgement.zero for judgement in judged))
 
 
 def _badness(judgement: Judgement) -> tuple[bool, bool, float]:

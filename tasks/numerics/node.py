@@ -29,6 +29,9 @@ from .units import Unit
 from .values import WrongOutput, distances, float_tensors, in_dtype, input_error, same_call, signature
 
 NOT_COMPARED = "unverified"
+ZERO = "the reference's output is zero throughout, so no relative measure applies"
+"""Reason of a node whose faults, but for a plain difference from zero, nothing here could show."""
+NOT_FINITE = "no measure applies: the reference's output is not finite, or zero in part"
 
 
 class NodeFacts(Value):
@@ -242,10 +245,12 @@ def _verdict(
         return NOT_COMPARED, unit.facts.get("noise_error") or "the output holds no floating tensor"
     if here.excess is not None:
         return "fail", str(here.excess)
-    if not here.applies:
-        return NOT_COMPARED, "no measure applies: the reference's output is zero or not finite"
+    if not here.applies and not here.zero:
+        return NOT_COMPARED, NOT_FINITE
     if error is not None:
         return "fail", f"{outcome_of(error)} on the target's own stream: {detail_of(error)}"
+    if here.zero:
+        return NOT_COMPARED, ZERO
     if there is None:
         return "pass", "compared on the reference's input only: the target's own stream ended before"
     ratio = float(there.metrics.token_ratio)

@@ -22,7 +22,8 @@ class Metrics(Value):
         max_abs: largest absolute difference.
         worst_token: largest rel_l2 of any token.
         gain: mean over tokens of <t, r> / <r, r> - 1; of a routed node over the tokens that are no outliers.
-        gain_score: |gain| over its standard error in the noise arm.
+        gain_score: how far gain lies outside of what zero and the noise arm's own gain span, in standard
+            errors of the noise arm.
         ratio: rel_l2 over the noise arm's rel_l2.
         token_ratio: median of the tokens' rel_l2 over the noise arm's median.
         worst_ratio: worst_token over the noise arm's.

@@ -224,6 +224,40 @@ def test_nan_in_the_weights_is_told_at_its_node_also_when_everything_is_reused(
         assert verdicts["model.layers.0"] == "pass"
         assert verdicts["model.layers.1"] == verdicts["lm_head"] == "unverified"
         assert record.verdict == "fail"
+        rest = next(finding for finding in record.findings if finding.code == "NUM008")
+        assert rest.subject.name == "model.layers.1"
+        assert rest.message.startswith(
+            "Not compared from model.layers.1 on (model.layers.1, model.layers.2, model.norm, lm_head): "
+        )
+
+
+def test_a_node_of_zeros_is_not_called_right(llama: TinyRelease, tmp_path: Path) -> None:
+    def clear(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.norm.weight"].zero_()
+
+    model = copied(llama, tmp_path / "release", clear)
+    clean = measured(model, InProcessTarget("eager@cpu/bf16"), tmp_path)
+    wrong = measured(model, InProcessTarget("eager@cpu/bf16", {"model.norm": scaled(1.01)}), tmp_path)
+    for record in (clean, wrong):
+        verdicts = {block.name: block.verdict for block in record.facts.blocks}
+        assert {name for name, said in verdicts.items() if said != "pass"} == {"model.norm", "lm_head"}
+        found = next(finding for finding in record.findings if finding.code == "NUM016")
+        assert found.subject.name == "model.norm"
+        assert "from model.norm on (model.norm, lm_head)" in found.message
+        assert record.verdict == "unverified"
+    other = InProcessTarget("eager@cpu/bf16", {"lm_head": lambda tensor: tensor + 1})
+    assert [b.name for b in measured(model, other, tmp_path).facts.blocks if b.verdict == "fail"] == [
+        "lm_head"
+    ]
+
+
+@pytest.mark.parametrize("factor", [1.01, 0.99])
+def test_elements_that_all_round_the_same_way_are_no_fault(tiny: Tiny, tmp_path: Path, factor: float) -> None:
+    model = tiny("gpt_oss")  # its YaRN scales cosines and sines by one factor
+    assert measured(model, InProcessTarget("eager@cpu/bf16"), tmp_path).verdict == "pass"
+    for node in model.skeleton.nodes:
+        record = measured(model, InProcessTarget("eager@cpu/bf16", {node.name: scaled(factor)}), tmp_path)
+        assert [block.name for block in record.facts.blocks if block.verdict == "fail"] == [node.name]
 
 
 def test_missing_weights_end_the_comparison_and_keep_what_came_before(

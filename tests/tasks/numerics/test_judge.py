@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 
+from day0.tasks import thresholds
 from day0.tasks.numerics.judge import judge, judge_all
 from day0.tasks.numerics.metrics import distance
 
@@ -76,6 +78,30 @@ def test_a_few_tokens_routed_otherwise_are_no_fault_and_many_are() -> None:
     assert many.excess.metric == "outliers"
 
 
+def test_elements_that_all_round_the_same_way_are_no_gain_and_one_percent_still_is() -> None:
+    cosines = reference().cos().abs() + 0.5
+    r = cosines.bfloat16().float() * 1.00123  # the factor is lost in every rounding
+    noise_output = r.bfloat16()
+    noise_output[0, ::9, 0] = 0.5
+    noise = distance(noise_output, r)
+    assert abs(float(noise.gains.median())) > 1e-3
+    assert judge(noise, noise, eps=EPS, routed=False).excess is None
+    assert judge(distance(r, r), noise, eps=EPS, routed=False).excess is None
+    for factor in (1.01, 0.99):
+        found = judge(distance((r * factor).bfloat16(), r), noise, eps=EPS, routed=False)
+        assert found.excess is not None
+
+
+def test_a_gain_between_zero_and_the_noise_arms_scores_nothing_and_beyond_it_what_is_beyond() -> None:
+    r = torch.ones(1, 100, 16)
+    noise = distance(r * 1.002, r)
+    for factor, beyond in ((1.002, 0.0), (1.001, 0.0), (1.0, 0.0), (1.005, 0.003), (0.998, 0.002)):
+        metrics = judge(distance(r * factor, r), noise, eps=EPS, routed=False).metrics
+        error = EPS * thresholds.NOISE_FLOOR_ULP / 4 / 10  # of 16 elements and 100 tokens, equally large
+        assert float(metrics.gain) == pytest.approx(factor - 1, abs=1e-6)
+        assert float(metrics.gain_score) == pytest.approx(beyond / error, rel=1e-3, abs=1e-2)
+
+
 def test_a_routed_node_is_still_judged_by_gain() -> None:
     r = reference()
     noise = distance(rounded(r, 1), r)
@@ -94,7 +120,9 @@ def test_few_tokens_give_no_gain_and_no_alarm() -> None:
 def test_zeros_pass_only_when_they_are_zeros() -> None:
     zeros = torch.zeros(1, 10, 4)
     noise = distance(zeros, zeros)
-    assert judge(noise, noise, eps=EPS, routed=False).applies
+    alike = judge(noise, noise, eps=EPS, routed=False)
+    assert alike.applies
+    assert alike.zero
     found = judge(distance(zeros + 1, zeros), noise, eps=EPS, routed=False)
     assert not found.applies
     assert found.excess is not None
@@ -120,4 +148,9 @@ def test_the_worst_tensor_of_an_output_speaks() -> None:
     assert found is not None
     assert found.excess is not None
     assert judge_all([], [], eps=EPS, routed=False) is None
+    zero = distance(torch.zeros_like(r), torch.zeros_like(r))
+    for parts, said in (([zero], True), ([zero, zero], True), ([zero, noise], False)):
+        both = judge_all(parts, parts, eps=EPS, routed=False)
+        assert both is not None
+        assert both.zero is said
     assert judge_all([good], [], eps=EPS, routed=False) is None
