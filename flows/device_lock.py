@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _LOGGER = logging.getLogger("day0.device")
+_held_here: set[str] = set()
 
 
 @contextmanager
@@ -28,6 +29,11 @@ def device(name: str) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _LOGGER.info("waiting for %s, which another target job holds", name)
+            if name not in _held_here:  # this run's own targets take turns without a word
+                _LOGGER.info("waiting for %s, which another run holds", name)
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        _held_here.add(name)
+        try:
+            yield
+        finally:
+            _held_here.discard(name)
