@@ -22,7 +22,6 @@ def adapt(
     *,
     target: Targets,
     fresh: Switch = False,
-    verify: Switch = False,
     flags: RunFlags = _DEFAULT,
 ) -> int:
     """Adapt a model to one or more targets: all stages, one report.
@@ -31,7 +30,6 @@ def adapt(
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
         target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16; may be repeated.
         fresh: Run again whatever touches the target.
-        verify: Read every byte of the weights and hash it.
         flags: Shared flags.
     """
     settings = settings_of(flags)
@@ -49,10 +47,8 @@ def adapt(
                 target,
                 revision=commit,
                 store=settings.store,
-                options=run_options(settings, fresh=fresh, verify=verify),
-                command=command_text(
-                    "adapt", model, target, flags, *["--fresh"] * fresh, *["--verify"] * verify
-                ),
+                options=run_options(settings, fresh=fresh),
+                command=command_text("adapt", model, target, flags, *["--fresh"] * fresh),
             )
         store = RunStore(settings.store)
         report = read_report(store, run)

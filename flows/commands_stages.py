@@ -15,15 +15,14 @@ from .terminal import printable, stdout_for_data, write_json
 _DEFAULT = RunFlags()
 
 
-def inventory(model: str, /, *, verify: Switch = False, flags: RunFlags = _DEFAULT) -> int:
+def inventory(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
     """What a release is, from headers and config alone.
 
     Args:
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
-        verify: Read every byte of the weights and hash it.
         flags: Shared flags.
     """
-    return _run("inventory", model, None, flags, verify=verify)
+    return _run("inventory", model, None, flags)
 
 
 def coverage(model: str, /, *, target: Target, fresh: Switch = False, flags: RunFlags = _DEFAULT) -> int:
@@ -84,9 +83,7 @@ def plan(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
     return _run("plan", model, None, flags)
 
 
-def _run(
-    stage: str, model: str, target: str | None, flags: RunFlags, *, fresh: bool = False, verify: bool = False
-) -> int:
+def _run(stage: str, model: str, target: str | None, flags: RunFlags, *, fresh: bool = False) -> int:
     settings = settings_of(flags)
     with stdout_for_data() as data, show_progress():
         record = run_up_to(
@@ -95,7 +92,7 @@ def _run(
             flags.revision,
             target,
             settings.store,
-            run_options(settings, fresh=fresh, verify=verify),
+            run_options(settings, fresh=fresh),
         )
         if flags.json:
             write_json(data, record_json(record))

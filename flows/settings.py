@@ -114,7 +114,7 @@ def load_settings(flags: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def run_options(settings: Settings, *, fresh: bool = False, verify: bool = False) -> RunOptions:
+def run_options(settings: Settings, *, fresh: bool = False) -> RunOptions:
     """The part of the settings that changes what is computed."""
     return RunOptions(
         probe_budget=settings.probe_budget,
@@ -123,7 +123,6 @@ def run_options(settings: Settings, *, fresh: bool = False, verify: bool = False
         prompt=settings.prompt,
         worker_command=settings.worker_command,
         fresh=fresh,
-        verify=verify,
     )
 
 

@@ -25,7 +25,6 @@ class RunOptions(Value):
         prompt: continued by reference and target.
         worker_command: argv of the worker's Python; empty: this Python.
         trust_remote_code: whether code of the release may run.
-        verify: whether every byte of the weights is hashed.
         fresh: whether stored results that touch the target are ignored.
     """
 
@@ -35,7 +34,6 @@ class RunOptions(Value):
     prompt: str = "The capital of France is"
     worker_command: Sequence[str] = ()
     trust_remote_code: bool = False
-    verify: bool = False
     fresh: bool = False
 
 
