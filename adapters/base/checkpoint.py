@@ -47,6 +47,22 @@ class TensorRow(NamedTuple):
     bytes: int
 
 
+class TensorFault(NamedTuple):
+    """A tensor about which index, headers and files disagree; every other tensor is consistent.
+
+    Attributes:
+        name: as written in the index or header.
+        fault: `index_only`, `header_only`, `wrong_shard`, `duplicate`, `missing_shard` (the index places it
+            in a file that is not there), `unreadable_shard` (in one whose header cannot be used), `cut_off`
+            (it ends after its file does).
+        file: that holds it or, for what only the index names, that should.
+    """
+
+    name: str
+    fault: str
+    file: str
+
+
 def tensor_rows(tensors: Mapping[str, TensorInfo]) -> Iterator[TensorRow]:
     """Every tensor in order; a mapping with a `rows()` of its own gives them without a value for each."""
     rows = getattr(tensors, "rows", None)
@@ -63,10 +79,12 @@ class Checkpoint(Protocol):
     Attributes:
         format: `safetensors`, `gguf`, `pickle` or `none`.
         anomalies: what is wrong with index, headers and files; never empty silently.
+        faults: every tensor that is not consistent, with what is wrong; a tensor may have more than one.
     """
 
     format: str
     anomalies: Sequence[Anomaly]
+    faults: Sequence[TensorFault]
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:

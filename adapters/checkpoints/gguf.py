@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from day0.adapters.base.checkpoint import TensorInfo
+from day0.adapters.base.checkpoint import TensorFault, TensorInfo
 from day0.adapters.base.errors import CheckpointError, SourceError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
@@ -51,6 +51,7 @@ class GgufCheckpoint:
         self.shards = tuple(shards)
         self.header_bytes = header_bytes
         self.anomalies: Sequence[Anomaly] = tuple(anomalies)
+        self.faults: Sequence[TensorFault] = ()
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:

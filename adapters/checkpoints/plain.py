@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from day0.adapters.base.checkpoint import TensorInfo
+from day0.adapters.base.checkpoint import TensorFault, TensorInfo
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.base.values import Anomaly
 
@@ -21,6 +21,7 @@ class PlainCheckpoint:
 
     tensors: Mapping[str, TensorInfo] = {}
     header_bytes = 0
+    faults: Sequence[TensorFault] = ()
 
     def __init__(self, format: str, shards: Sequence[str] = (), anomalies: Sequence[Anomaly] = ()) -> None:
         self.format = format

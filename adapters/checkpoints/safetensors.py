@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from day0.adapters.base.checkpoint import TensorInfo
+from day0.adapters.base.checkpoint import TensorFault, TensorInfo
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
@@ -52,6 +52,7 @@ class SafetensorsCheckpoint:
         self.shards = tuple(shards)
         self.header_bytes = header_bytes
         self.anomalies: Sequence[Anomaly] = tuple(anomalies)
+        self.faults: Sequence[TensorFault] = ()
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:

@@ -199,4 +199,9 @@ ENTRIES: tuple[Entry, ...] = (
         "refuse the release or guess.",
         "Ask the publisher for the config that belongs to these weights.",
     ),
+    Entry(
+        "INV035", "text file left out", "info",
+        "A config, tokenizer or code file of the release is too large, one too many, or could not be read.",
+        "Look at the file by hand; what depends on it is not known here.",
+    ),
 )  # fmt: skip

@@ -32,6 +32,7 @@ _CODES: dict[str, tuple[str, str]] = {
     "link_leaves_release": ("INV032", "file"),
     "folder_unreadable": ("INV032", "file"),
     "trailing_bytes": ("INV030", "file"),
+    "text_left_out": ("INV035", "file"),
 }
 
 

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ..finding import Finding, Subject, make_finding
-from .config_facts import ConfigFacts
 from .counts import Counted, LayerCount
 from .index_sets import format_indices
-from .quantization import DeclaredQuantization
-from .record import Quantization
 from .roles import LOW_PRECISION
+from .seen import Seen
 
 # Embeddings of tokens, as against those of positions or types.
 _TOKEN_EMBEDDINGS = frozenset({"embed_tokens", "wte", "word_embeddings", "token_embd", "tok_embeddings"})
 _CONFIG = Subject(kind="config", name="config.json")
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Everything that the checks look at.
-
-    Attributes:
-        facts: the config.
-        counted: all groups with place and parameters.
-        layers: of the text model.
-        declared: quantisation by the config.
-        observed: quantisation by the tensors.
-    """
-
-    facts: ConfigFacts
-    counted: Sequence[Counted]
-    layers: Sequence[LayerCount]
-    declared: DeclaredQuantization
-    observed: Quantization
 
 
 def contradictions(seen: Seen) -> Sequence[Finding]:
@@ -90,7 +68,7 @@ def _tied(seen: Seen) -> Iterable[Finding]:
 
 def _missing_layers(seen: Seen) -> Iterable[Finding]:
     stated = seen.facts.architecture.layers
-    stack = main_stack(seen.layers)
+    stack = main_stack(seen.stack)
     missing = set(range(stated)) - {layer.index for layer in stack}
     if stack and missing:
         name = stack[0].name.rpartition(".")[0]
@@ -125,7 +103,7 @@ def experts_of(layer: LayerCount) -> Mapping[str, set[int]]:
 
 def _missing_experts(seen: Seen) -> Iterable[Finding]:
     stated = seen.facts.architecture.experts
-    for layer in seen.layers:
+    for layer in seen.stack:
         held = experts_of(layer)
         expected = set(range(stated)) if stated else set().union(*held.values())
         lacking = {text: expected - indices for text, indices in held.items() if expected - indices}
@@ -241,7 +219,7 @@ def _mtp(seen: Seen) -> Iterable[Finding]:
 def _irregular(seen: Seen) -> Iterable[Finding]:
     """Layers without a weight that more than half of the layers with the same neighbours have."""
     kinds: dict[tuple[str, bool, bool], list[LayerCount]] = {}
-    for layer in seen.layers:
+    for layer in seen.stack:
         attends = any(item.place.role == "attention" for item in layer.groups)
         kinds.setdefault((layer.name.rpartition(".")[0], layer.has_experts, attends), []).append(layer)
     for layers in kinds.values():

@@ -10,7 +10,7 @@ from day0.adapters.base.values import Size, Value
 from ..record import StageRecord
 
 STAGE = "inventory"
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 
 
 class Identity(Value):

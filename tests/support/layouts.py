@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from day0.adapters.base.checkpoint import TensorInfo
+from day0.adapters.base.checkpoint import TensorFault, TensorInfo
 from day0.adapters.base.dtypes import FROM_SAFETENSORS, num_bytes
 from day0.adapters.base.release import Release
 from day0.adapters.base.values import Anomaly
@@ -34,6 +34,7 @@ class HeaderCheckpoint:
     shards: Sequence[str] = ("model.safetensors",)
     format: str = "safetensors"
     anomalies: Sequence[Anomaly] = ()
+    faults: Sequence[TensorFault] = ()
     header_bytes: int = 0
     reads: list[str] = field(default_factory=list)
 

@@ -1,0 +1,64 @@
+"""What is unusual about a release or not known of it, as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..finding import Finding, Subject, make_finding
+from .contradictions import contradictions, experts_of
+from .counts import Counted
+from .seen import Seen
+
+_MODEL = Subject(kind="model", name="model")
+
+
+def remarks(seen: Seen) -> Sequence[Finding]:
+    """Findings about what is unusual or not known, beside the contradictions."""
+    findings: list[Finding] = []
+    if seen.counted:
+        findings += contradictions(seen)
+    code = seen.facts.architecture.custom_code
+    if code:
+        message = (
+            f"the config asks for {len(code)} classes of the repository's own code: {', '.join(code[:5])}"
+        )
+        findings.append(make_finding("INV016", _MODEL, message, evidence=["config.json#/auto_map"]))
+    findings += [
+        make_finding(
+            "INV027", Subject(kind="config", name=said), f"the config states {said}: no model has that"
+        )
+        for said in seen.facts.absurd
+    ]
+    unknown = unknown_patterns(seen.counted)
+    if unknown:
+        number = sum(item.group.count for item in seen.counted if item.place.role == "unknown")
+        message = f"{number} tensors in {len(unknown)} patterns have no known role, e.g. {unknown[0]}"
+        findings.append(make_finding("INV015", _MODEL, message, evidence=unknown[:20]))
+    unstated = [
+        layer.name for layer, state in zip(seen.layers, seen.states, strict=True) if not state.formula
+    ]
+    if unstated:
+        message = f"state of {len(unstated)} of {len(seen.layers)} layers is not computable, the first is {unstated[0]}"
+        findings.append(make_finding("INV024", _MODEL, message, evidence=unstated[:10]))
+    if routed_experts(seen) and not seen.facts.architecture.top_k:
+        message = f"the config does not say how many of {routed_experts(seen)} experts a token uses"
+        findings.append(make_finding("INV026", _MODEL, message))
+    return findings
+
+
+def unknown_patterns(counted: Sequence[Counted]) -> list[str]:
+    """Patterns of tensors that no role was found for."""
+    return list(dict.fromkeys(item.group.pattern.text for item in counted if item.place.role == "unknown"))
+
+
+def routed_experts(seen: Seen) -> int:
+    """Routed experts a layer: as the tensors show, else as the config says."""
+    held = [len(indices) for layer in seen.stack for indices in experts_of(layer).values()]
+    if held:
+        return max(held)
+    stacked = [
+        item.group.shape[0]
+        for item in seen.counted
+        if item.place.role == "expert" and item.group.pattern.expert_slot < 0 and item.group.shape
+    ]
+    return seen.facts.architecture.experts or (max(stacked) if stacked else 0)
