@@ -38,7 +38,8 @@ def remarks(seen: Seen) -> Sequence[Finding]:
         layer.name for layer, state in zip(seen.layers, seen.states, strict=True) if not state.formula
     ]
     if unstated:
-        message = f"state of {len(unstated)} of {len(seen.layers)} layers is not computable, the first is {unstated[0]}"
+        which = f"{len(unstated)} of {len(seen.layers)} layers"
+        message = f"state of {which} is not computable, the first is {unstated[0]}"
         findings.append(make_finding("INV024", _MODEL, message, evidence=unstated[:10]))
     if routed_experts(seen) and not seen.facts.architecture.top_k:
         message = f"the config does not say how many of {routed_experts(seen)} experts a token uses"
