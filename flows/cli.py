@@ -24,7 +24,7 @@ UNUSABLE = 2
 
 _VERBS = (
     ("adapt", "commands_adapt:adapt", "Adapt a model to one or more targets: all stages, one report."),
-    ("inventory", "commands_stages:inventory", "What a release is, from headers and config alone."),
+    ("inventory", "commands_inventory:app", "What a release is, from headers and config alone."),
     ("ops", "commands_operators:ops", "Every operator that a model will call."),
     ("coverage", "commands_stages:coverage", "Which of these a target has, lacks or gets wrong."),
     ("probe", "commands_operators:probe", "Try operators on a target and keep what was learnt."),

@@ -1,4 +1,4 @@
-"""Single stages: `inventory`, `coverage`, `minimal`, `compare`, `plan`, `health`; no Prefect, no report."""
+"""Single stages: `coverage`, `minimal`, `compare`, `plan`, `health`; no Prefect, no report."""
 
 from __future__ import annotations
 
@@ -13,16 +13,6 @@ from .stage_text import stage_lines
 from .terminal import printable, stdout_for_data, write_json
 
 _DEFAULT = RunFlags()
-
-
-def inventory(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
-    """What a release is, from headers and config alone.
-
-    Args:
-        model: Hub id, folder, or path of a config.json; NAME@REV pins.
-        flags: Shared flags.
-    """
-    return _run("inventory", model, None, flags)
 
 
 def coverage(model: str, /, *, target: Target, fresh: Switch = False, flags: RunFlags = _DEFAULT) -> int:
