@@ -26,6 +26,7 @@ class RunOptions(Value):
         worker_command: argv of the worker's Python; empty: this Python.
         trust_remote_code: whether code of the release may run.
         fresh: whether stored results that touch the target are ignored.
+        expected: whether inventory works out in a worker which tensors the config implies.
     """
 
     probe_budget: float = 60.0
@@ -35,6 +36,7 @@ class RunOptions(Value):
     worker_command: Sequence[str] = ()
     trust_remote_code: bool = False
     fresh: bool = False
+    expected: bool = False
 
 
 class StageJob(Value):

@@ -8,6 +8,10 @@ from typing import Any
 from day0.adapters.base.values import Size, Value
 
 from ..record import StageRecord
+from .record_counts import ActiveParams as ActiveParams
+from .record_counts import TensorPattern as TensorPattern
+from .record_counts import Totals as Totals
+from .record_reconciliation import Implied, Readiness, Reconciliation, RedundantSet
 
 STAGE = "inventory"
 STAGE_VERSION = 3
@@ -29,28 +33,6 @@ class Identity(Value):
     config_digest: str
     structure_digest: str
     weights_digest: str
-
-
-class Totals(Value):
-    """Exact totals; `main_params` is logical minus multi-token prediction, vision included."""
-
-    tensors: int
-    shards: int
-    data_bytes: int
-    logical_params: int
-    aux_elements: int
-    mtp_params: int
-    vision_params: int
-    routed_expert_params: int
-    main_params: int
-
-
-class ActiveParams(Value):
-    """Active parameters by three conventions: text only, routed experts times top-k over their number."""
-
-    with_embedding_and_head: int
-    without_embedding: int
-    without_embedding_and_head: int
 
 
 class Layer(Value):
@@ -79,38 +61,6 @@ class Layer(Value):
     window: int = 0
     state_bytes_per_sequence: int = 0
     roles: Mapping[str, Size] = {}
-
-
-class TensorPattern(Value):
-    """The tensors whose names differ only in their indices, of one dtype and shape.
-
-    Attributes:
-        pattern: with `{l}` for the layer, `{e}` for the expert, `{i}` for any other index.
-        layers: exact set of layer indices, e.g. `0-20,22-25`; empty where the pattern has none.
-        others: exact set of each other placeholder's indices, in their order.
-        role: word of the design's vocabulary.
-        owner: for a side tensor the role of the weight that it serves, else the role.
-        part: `text`, `mtp`, `vision`, `projector` or `audio`.
-        dtype: as stored.
-        shape: of one tensor, as stored.
-        tensors: how many.
-        params: logical parameters of all of them; 0 for side tensors and buffers.
-        bytes: of all of them.
-        packing: how more than one weight is kept in an element; empty where each element is one.
-    """
-
-    pattern: str
-    layers: str
-    others: Sequence[str]
-    role: str
-    owner: str
-    part: str
-    dtype: str
-    shape: Sequence[int]
-    tensors: int
-    params: int
-    bytes: int
-    packing: str = ""
 
 
 class RoleSize(Value):
@@ -200,6 +150,18 @@ class InventoryFacts(Value):
         patterns: every tensor, folded by name, dtype and shape.
         header_bytes_total: bytes of all headers.
         unknown_tensors: patterns of names that no role was found for.
+        tokenizer: files, vocabulary, special tokens, chat templates; None for a bare config.
+        structure: norms, activation, positions, attention, routing, pattern of layers, dtype.
+        precision: patterns whose numbers a stack must not round.
+        transformers: which release of it knows the model type.
+        code: of the release, read as text.
+        pickles: listed by their opcodes, never loaded.
+        provenance: licence, gating, lineage.
+        reconciliation: files, index, headers and config held against each other.
+        readiness: whether the release is all there.
+        redundant: weights beside the canonical set.
+        bytes_saved: of those that nobody needs.
+        implied: what the config implies without the weights.
     """
 
     identity: Identity
@@ -220,6 +182,18 @@ class InventoryFacts(Value):
     patterns: Sequence[TensorPattern] = ()
     header_bytes_total: int
     unknown_tensors: Sequence[str] = ()
+    tokenizer: Tokenizer | None = None
+    structure: Structure = Structure()
+    precision: Sequence[PrecisionNeed] = ()
+    transformers: TransformersSupport = TransformersSupport()
+    code: Code = Code()
+    pickles: Sequence[PickleFile] = ()
+    provenance: Provenance = Provenance()
+    reconciliation: Reconciliation = Reconciliation()
+    readiness: Readiness = Readiness()
+    redundant: Sequence[RedundantSet] = ()
+    bytes_saved: int = 0
+    implied: Implied = Implied()
 
 
 class InventoryObservations(Value):
