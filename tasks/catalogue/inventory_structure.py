@@ -12,7 +12,7 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV061", "tokens beyond the embedding", "error",
-        "The tokenizer gives out ids for which the embedding, the head or the config's vocabulary has no row.",
+        "The tokenizer gives out ids for which the embedding, the head or the config has no row.",
         "Do not serve the release with this tokenizer; fetch the one that belongs to the weights.",
     ),
     Entry(
@@ -75,8 +75,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV073", "dtype not stated", "info",
-        "The config does not state the dtype of the weights, or states it twice and differently. Some loaders "
-        "fall back to F16 or F32.",
+        "The config does not state the dtype of the weights, or states it twice and differently. "
+        "Some loaders fall back to F16 or F32.",
         "Name the dtype when you load the release.",
     ),
     Entry(
@@ -88,8 +88,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "INV075", "model type unknown to transformers", "warning",
         "No release of transformers that was checked can build the model without code of the repository.",
-        "Stages that need the model's structure are blocked: use a newer transformers, or --trust-remote-code "
-        "if the repository brings its code.",
+        "Stages that need the model's structure are blocked: use a newer transformers, or "
+        "--trust-remote-code if the repository brings its code.",
     ),
     Entry(
         "INV076", "pickle asks for code", "warning",

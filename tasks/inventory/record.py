@@ -8,10 +8,13 @@ from typing import Any
 from day0.adapters.base.values import Size, Value
 
 from ..record import StageRecord
+from .record_quantization import Quantization
 from .record_counts import ActiveParams as ActiveParams
 from .record_counts import TensorPattern as TensorPattern
 from .record_counts import Totals as Totals
 from .record_reconciliation import Implied, Readiness, Reconciliation, RedundantSet
+from .record_structure import PrecisionNeed, Structure, Tokenizer, TransformersSupport
+from .record_trust import Code, PickleFile, Provenance
 
 STAGE = "inventory"
 STAGE_VERSION = 3
@@ -69,22 +72,6 @@ class RoleSize(Value):
     params: int
     bytes: int
     dtypes: Mapping[str, Size]
-
-
-class Quantization(Value):
-    """The quantisation in one normal form.
-
-    Attributes:
-        scheme: word of the design's vocabulary, `none` where weights are plain.
-        bits: of the low-precision weights; 0 for none.
-        group: block size, an integer or [rows, columns]; 0 for none.
-        excluded: module patterns left in high precision, as declared.
-    """
-
-    scheme: str = "none"
-    bits: int = 0
-    group: int | Sequence[int] = 0
-    excluded: Sequence[str] = ()
 
 
 class TiedEmbeddings(Value):
