@@ -8,7 +8,7 @@ from typing import Any
 from day0.adapters.base.values import Size, Value
 
 from ..record import StageRecord
-from .record_quantization import Quantization
+from .record_quantization import Quantization as Quantization
 from .record_counts import ActiveParams as ActiveParams
 from .record_counts import TensorPattern as TensorPattern
 from .record_counts import Totals as Totals
