@@ -42,7 +42,7 @@ def build_skeleton(release: Release) -> Skeleton:
         config=built.config,
         nodes=_nodes(built, layers, traced, weights),
         unused=weights.unused,
-        operators=_operators(built, release.config, anomalies),
+        operators=operators_of(built, release.config, anomalies),
         anomalies=anomalies,
         dtype=declared_dtype(release.config),
         builder={name: version(name) for name in ("torch", "transformers")},
@@ -68,10 +68,16 @@ def _trace(built: BuiltModel) -> tuple[str, dict[str, TracedNode]]:
     )
 
 
-def _operators(
+def operators_of(
     structure: BuiltModel, config: Mapping[str, Any], anomalies: list[Anomaly]
 ) -> Sequence[OperatorCall]:
-    """The calls in the declared dtype, or in that of the structure where the former has no meta kernels."""
+    """The calls in the declared dtype, or in that of the structure where the former has no meta kernels.
+
+    Args:
+        structure: built in `STRUCTURE_DTYPE`.
+        config: config.json as parsed.
+        anomalies: receives what could not be captured.
+    """
     dtype = declared_dtype(config)
     if dtype != structure.dtype:
         failed: list[Anomaly] = []
