@@ -1,81 +1,119 @@
-"""A release on the hub, pinned to one commit, through huggingface_hub and its cache."""
+"""A release on the hub, pinned to one commit: small files through the hub's cache, ranges over one client."""
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-
-import httpx2
-from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url
-from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
 from day0.adapters.base.errors import InputError, SourceError
 from day0.adapters.base.source import SourceFile
 from day0.adapters.base.values import Anomaly
 
-from .hub_errors import ShortReadError, retrying
+from . import hub_settings
+from .http_ranges import CHUNK, RemoteFile
+from .hub_api import COMMIT, Entry, file_request, find_commit, list_files
+from .hub_cache import HubCache, content_hash, matches
+from .hub_errors import explained
 from .local import LocalSource
 from .paths import is_inside
 
-TIMEOUT = 30.0  # seconds without a byte
-MAX_SKIP = 2**20  # bytes read in vain from a server that ignores ranges before we give up on it
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+MAX_KEPT = 300_000_000  # bytes; larger files are read whole without being kept: weights come by `local_path`
+_MAX_LISTED = 8  # commits whose listing stays in memory; a commit never changes, and a run opens it often
 _MODEL_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_REVISION = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]{1,255}")  # what git allows in the name of a ref
+_LISTED: dict[tuple[str, str, str], Sequence[Entry]] = {}
+_LOCK = threading.Lock()
 
 
 class HubSource:
     """A model repository at one commit.
 
-    Whole files come through the hub's own cache; ranges are fetched as asked for, unless the file is cached.
+    Whole small files stay in the hub's cache, checked by length and hash; ranges are fetched as asked for,
+    unless the file is cached. Any number of threads may read.
 
     Args:
         model: hub id, `org/name`.
         commit: full hash.
-        endpoint: address of the hub.
-        cache: folder of the hub cache.
+        entries: all files of the commit.
+        cache: of this model.
+        branch: the branch or tag that stood for the commit; None where the commit itself was asked for.
+        online: whether anything may be fetched.
     """
 
-    anomalies: Sequence[Anomaly] = ()
-
-    def __init__(self, model: str, commit: str, *, endpoint: str, cache: Path) -> None:
+    def __init__(
+        self,
+        model: str,
+        commit: str,
+        entries: Sequence[Entry],
+        *,
+        cache: HubCache,
+        branch: str | None = None,
+        online: bool = True,
+    ) -> None:
         self.name = model
         self.revision = commit
-        self._endpoint = endpoint
+        self.branch = branch
         self._cache = cache
-        self._what = f"model {model}"
-        self._snapshot = _storage(model, cache) / "snapshots" / commit
-        self._files = {file.path: file for file in self._listing()}
+        self._online = online
+        self._entries = {entry.path: entry for entry in entries if is_inside(entry.path)}
+        self._files = tuple(_source_file(entry) for entry in self._entries.values())
+        self._remotes: dict[str, RemoteFile] = {}
+        self.anomalies: Sequence[Anomaly] = tuple(_remarks(entries, cache))
 
     def files(self) -> Sequence[SourceFile]:
         """All files of the commit, sorted by path."""
-        return tuple(self._files.values())
+        return self._files
+
+    def absent(self) -> Sequence[str]:
+        """Listed files that cannot be had: none, or offline those that are not in the cache."""
+        if self._online:
+            return ()
+        return [path for path, entry in self._entries.items() if entry.size and not self._cached(entry)]
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
         """Bytes `start` to `stop` (exclusive) of one file; a whole file stays in the hub cache.
 
         Raises:
-            SourceError: E201 missing, E202 shorter than `start`, E205 the server ignores ranges.
+            SourceError: E109 offline and not cached, E201 missing, E202 shorter than `start`, E205 the server
+                ignores ranges, E206 it has another file, E207 the content has another hash than listed.
             InputError: the hub cannot be reached or refuses, see `hub_errors.explain`.
         """
-        file = self._file(path)
-        if start > file.size:
+        entry = self._entry(path)
+        if start > entry.size:
             raise SourceError(
-                f"file {path} of {self.name} ends at byte {file.size}, before byte {start}", code="E202"
+                f"file {path} of {self.name} ends at byte {entry.size}, before byte {start}", code="E202"
             )
-        last = file.size if stop is None else min(stop, file.size)
+        last = entry.size if stop is None else min(stop, entry.size)
         if last <= start:
             return b""
-        cached = self._snapshot / path
-        if cached.is_file() or (start == 0 and stop is None):
-            with self.local_path(path).open("rb") as opened:
+        cached = self._cached(entry)
+        if cached is not None:
+            with cached.open("rb") as opened:
                 opened.seek(start)
                 return opened.read(last - start)
-        return retrying(partial(self._range, path, start, last), f"file {path} of {self._what}")
+        if start == 0 and stop is None and entry.size <= MAX_KEPT:
+            return self._whole(entry)
+        with explained(f"file {path} of model {self.name}", file=True):
+            return self._remote(entry).read(start, last)
+
+    def stream(
+        self, path: str, start: int = 0, stop: int | None = None, *, chunk: int = CHUNK
+    ) -> Iterator[bytes]:
+        """Bytes `start` to `stop` over the network, in order, in chunks of at most `chunk` bytes.
+
+        A cut connection is taken up again at the first byte that has not been handed on.
+
+        Raises:
+            SourceError: as for `read`.
+            InputError: as for `read`.
+        """
+        entry = self._entry(path)
+        last = entry.size if stop is None else min(stop, entry.size)
+        with explained(f"file {path} of model {self.name}", file=True):
+            yield from self._remote(entry).stream(start, last, chunk)
 
     def local_path(self, path: str) -> Path:
         """The file in the hub cache, fetched first where it is not there yet.
@@ -84,134 +122,170 @@ class HubSource:
             SourceError: E201, the commit has no such file.
             InputError: the hub cannot be reached or refuses, see `hub_errors.explain`.
         """
-        self._file(path)
+        entry = self._entry(path)
+        cached = self._cached(entry)
+        if cached is not None:
+            return cached
+        from huggingface_hub import hf_hub_download
+
         fetch = partial(
             hf_hub_download, self.name, path,
-            revision=self.revision, endpoint=self._endpoint, cache_dir=self._cache,
+            revision=self.revision, endpoint=hub_settings.endpoint(), cache_dir=self._cache.root,
         )  # fmt: skip
-        return Path(retrying(fetch, f"file {path} of {self._what}"))
+        return Path(fetch())
 
-    def _file(self, path: str) -> SourceFile:
-        if path not in self._files:
+    def moved(self, branch: str | None = None) -> Anomaly | None:
+        """What became of the branch since: None where it still stands for this commit, or cannot be asked.
+
+        Args:
+            branch: the one by which a caller came to the commit that this source was opened with.
+        """
+        asked = branch or self.branch
+        if asked is None or COMMIT.fullmatch(asked) or not self._online:
+            return None
+        try:
+            commit = find_commit(self.name, asked)
+        except InputError:  # a remark is not worth the inventory
+            return None
+        if commit == self.revision:
+            return None
+        return Anomaly(
+            code="revision_moved",
+            subject=asked,
+            message=f"{asked} of {self.name} stood for {self.revision} when the reading began and stands for "
+            f"{commit} now; everything here is of the former",
+            evidence=f"{self.name}@{commit}",
+        )
+
+    def _entry(self, path: str) -> Entry:
+        if path not in self._entries:
             raise SourceError(f"there is no file {path} in {self.name} at {self.revision}", code="E201")
-        return self._files[path]
+        return self._entries[path]
 
-    def _listing(self) -> list[SourceFile]:
-        api = HfApi(endpoint=self._endpoint)
+    def _cached(self, entry: Entry) -> Path | None:
+        return self._cache.find(self.revision, entry.path, entry.size)
 
-        def fetch() -> list[SourceFile]:
-            entries = api.list_repo_tree(self.name, recursive=True, revision=self.revision)
-            return [
-                _source_file(entry)
-                for entry in entries
-                if isinstance(entry, RepoFile) and is_inside(entry.path)
-            ]
+    def _remote(self, entry: Entry) -> RemoteFile:
+        if not self._online:
+            raise SourceError(
+                f"file {entry.path} of {self.name} is not whole in the hub cache and HF_HUB_OFFLINE is set",
+                code="E109",
+                remedy="Unset HF_HUB_OFFLINE, or download it first.",
+            )
+        if entry.path not in self._remotes:
+            request = file_request(self.name, self.revision, entry.path)
+            self._remotes[entry.path] = RemoteFile(request, entry.size, f"file {entry.path} of {self.name}")
+        return self._remotes[entry.path]
 
-        return sorted(retrying(fetch, f"{self._what} at {self.revision}"), key=lambda file: file.path)
-
-    def _range(self, path: str, start: int, stop: int) -> bytes:
-        url = hf_hub_url(self.name, path, revision=self.revision, endpoint=self._endpoint)
-        headers = build_hf_headers()
-        headers["Accept-Encoding"] = "identity"  # a compressed range would not have the length asked for
-        headers["Range"] = f"bytes={start}-{stop - 1}"
-        stream = get_session().stream("GET", url, headers=headers, follow_redirects=True, timeout=TIMEOUT)
-        with stream as response:
-            if response.status_code >= 400:
-                response.read()
-            hf_raise_for_status(response)
-            skip = self._skip(response, path, start, stop)
-            return _take(response, skip, stop - start)
-
-    def _skip(self, response: httpx2.Response, path: str, start: int, stop: int) -> int:
-        """Bytes of the answer before the ones asked for: none where the server honours the range."""
-        given = response.headers.get("Content-Range", "")
-        if response.status_code == 206 and given.startswith(f"bytes {start}-{stop - 1}/"):
-            return 0
-        if response.status_code == 200 and start <= MAX_SKIP:
-            return start
+    def _whole(self, entry: Entry) -> bytes:
+        for _ in range(2):  # what a proxy spoiled once may come whole the second time
+            with explained(f"file {entry.path} of model {self.name}", file=True):
+                data = self._remote(entry).read(0, entry.size)
+            if matches(entry, data):
+                self._cache.keep(self.revision, entry.path, content_hash(entry), data)
+                return data
         raise SourceError(
-            f"the hub ignores ranges: bytes {start} to {stop - 1} of {path} were answered with status "
-            f"{response.status_code} and range {given!r}",
-            code="E205",
-            remedy="Use another mirror, or download the model and give the folder.",
+            f"file {entry.path} of {self.name} does not have the hash that the listing gives",
+            code="E207",
+            remedy="Try again later, or without the mirror or proxy in between.",
         )
 
 
-def _take(response: httpx2.Response, skip: int, length: int) -> bytes:
-    """The bytes after `skip`, leaving the connection as soon as they are here."""
-    taken = bytearray()
-    for chunk in response.iter_raw():
-        taken += chunk[skip:] if skip else chunk
-        skip = max(0, skip - len(chunk))
-        if len(taken) >= length:
-            return bytes(taken[:length])
-    raise ShortReadError(f"the connection ended after {len(taken)} of {length} bytes")
+def _source_file(entry: Entry) -> SourceFile:
+    return SourceFile(
+        path=entry.path,
+        size=entry.size,
+        identity=entry.sha256 or entry.blob or entry.xet,
+        sha256=entry.sha256 or None,
+    )
 
 
-def _source_file(entry: RepoFile) -> SourceFile:
-    sha256 = entry.lfs.sha256 if entry.lfs is not None else None
-    return SourceFile(path=entry.path, size=entry.size, identity=sha256 or entry.blob_id, sha256=sha256)
-
-
-def _storage(model: str, cache: Path) -> Path:
-    return cache / str(repo_folder_name(repo_id=model, repo_type="model"))
+def _remarks(entries: Sequence[Entry], cache: HubCache) -> Iterator[Anomaly]:
+    for entry in entries:
+        if not is_inside(entry.path):
+            shown = ascii(entry.path[:200])
+            message = f"the repository lists {shown}, which is no path inside it; it is left out"
+            yield Anomaly(code="path_refused", subject=shown, message=message)
+    if cache.trouble:
+        yield Anomaly(
+            code="cache_unwritable",
+            subject=str(cache.root),
+            message=f"the hub cache takes no files, so that none are kept for the next run: {cache.trouble}",
+        )
 
 
 def open_source(model: str, revision: str | None = None) -> HubSource | LocalSource | None:
-    """The hub's model of that name, pinned; offline, its cached snapshot; None for a URL.
+    """The hub's model of that name, pinned; offline, what the cache holds of it; None for a URL.
 
     Environment: HF_ENDPOINT, HF_HUB_CACHE, HF_HUB_OFFLINE, HF_TOKEN, as huggingface_hub reads them.
 
     Raises:
-        InputError: E104 not a hub id, E106 unreachable, E107 not found, E108 gated, E109 offline and not
-            cached, E131 no such revision, E133 the hub answers with an error.
+        InputError: E104 not a hub id, E105 too many files, E106 unreachable, E107 not found, E108, E114 or
+            E115 no access, E109 offline and not cached, E131 no such revision, E133 the hub answers with an
+            error.
     """
     if "://" in model:
         return None
+    _check_names(model, revision)
+    cache = HubCache(hub_settings.cache(), model)
+    if hub_settings.offline():
+        return _open_cached(model, revision, cache)
+    pinned = revision is not None and COMMIT.fullmatch(revision) is not None
+    commit = revision if revision is not None and pinned else find_commit(model, revision)
+    entries = _listed(model, commit)
+    branch = None if pinned else revision or hub_settings.MAIN
+    cache.keep_listing(commit, entries)
+    if branch is not None:
+        cache.keep_ref(branch, commit)
+    return HubSource(model, commit, entries, cache=cache, branch=branch)
+
+
+def _check_names(model: str, revision: str | None) -> None:
     if not _MODEL_ID.fullmatch(model) or ".." in model or "--" in model:
         raise InputError(
             f"{model!r} is neither an existing folder nor a hub id",
             code="E104",
             remedy="Give org/name, or the path of an existing folder.",
         )
-    cache = Path(os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE).expanduser()
-    if _offline():
-        return _cached(model, revision, cache)
-    endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
-    return HubSource(model, _commit(model, revision, endpoint), endpoint=endpoint, cache=cache)
-
-
-def _offline() -> bool:
-    return constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").upper() in (
-        "1",
-        "ON",
-        "YES",
-        "TRUE",
-    )
-
-
-def _commit(model: str, revision: str | None, endpoint: str) -> str:
-    if revision is not None and _COMMIT.fullmatch(revision):
-        return revision
-    what = f"model {model}" if revision is None else f"model {model} at {revision!r}"
-    info = retrying(
-        partial(HfApi(endpoint=endpoint).model_info, model, revision=revision, timeout=TIMEOUT), what
-    )
-    if info.sha is None or not _COMMIT.fullmatch(info.sha):
-        raise InputError(f"the hub names no commit for {what}", code="E133", remedy="Check HF_ENDPOINT.")
-    return str(info.sha)
-
-
-def _cached(model: str, revision: str | None, cache: Path) -> LocalSource:
-    storage = _storage(model, cache)
-    asked = revision or constants.DEFAULT_REVISION
-    commit = asked if _COMMIT.fullmatch(asked) else None
-    if commit is None and is_inside(asked) and (storage / "refs" / asked).is_file():
-        commit = (storage / "refs" / asked).read_text(encoding="utf-8").strip()
-    if commit is None or not _COMMIT.fullmatch(commit) or not (storage / "snapshots" / commit).is_dir():
+    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         raise InputError(
-            f"model {model} at {asked!r} is not in the hub cache {cache} and HF_HUB_OFFLINE is set",
+            f"{revision[:80]!a} cannot be a revision of model {model}",
+            code="E131",
+            remedy="Give a branch, a tag or a full commit hash that the repository has.",
+        )
+
+
+def _listed(model: str, commit: str) -> Sequence[Entry]:
+    key = (hub_settings.endpoint(), model, commit)
+    with _LOCK:
+        known = _LISTED.get(key)
+    if known is None:
+        known = list_files(model, commit)
+        with _LOCK:
+            _LISTED[key] = known
+            while len(_LISTED) > _MAX_LISTED:
+                _LISTED.pop(next(iter(_LISTED)))
+    return known
+
+
+def _open_cached(model: str, revision: str | None, cache: HubCache) -> HubSource | LocalSource:
+    asked = revision or hub_settings.MAIN
+    commit = asked if COMMIT.fullmatch(asked) else cache.commit_of(asked)
+    entries = cache.listing(commit) if commit is not None else None
+    if commit is not None and entries is not None and cache.snapshot(commit).is_dir():
+        return HubSource(model, commit, entries, cache=cache, online=False)
+    if commit is None or not cache.snapshot(commit).is_dir():
+        raise InputError(
+            f"model {model} at {asked!r} is not in the hub cache {cache.root} and HF_HUB_OFFLINE is set",
             code="E109",
             remedy="Unset HF_HUB_OFFLINE, or download it first.",
         )
-    return LocalSource(storage / "snapshots" / commit, name=model, revision=commit)
+    source = LocalSource(cache.snapshot(commit), name=model, revision=commit)
+    remark = Anomaly(
+        code="snapshot_unlisted",
+        subject=commit,
+        message="the cache holds no listing of this commit, so that files that were never downloaded cannot "
+        "be told from files that the release lacks",
+    )
+    source.anomalies = (*source.anomalies, remark)
+    return source

@@ -1,152 +1,118 @@
-"""What may go wrong between us and the hub: what is worth another try, and what it means to a person."""
+"""What the hub's refusals mean to a person, by its own words (`X-Error-Code`, `X-Error-Message`)."""
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable
-from typing import TypeVar
-
-import httpx2
-from huggingface_hub.errors import (
-    DisabledRepoError,
-    EntryNotFoundError,
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
-from huggingface_hub.utils import parse_ratelimit_headers
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from day0.adapters.base.errors import Day0Error, InputError, SourceError
 
-MAX_TRIES = 5
-FIRST_WAIT = 0.5  # seconds; doubles with every try, so that five tries span about eight seconds
-MAX_WAIT = 60.0  # seconds; a server that asks for more is reported instead of waited for
-pause = time.sleep
-_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
-_LOGGER = logging.getLogger(__name__)
+from .http_client import host_of
+from .http_failure import HttpFailure
+from .hub_settings import endpoint
 
-Result = TypeVar("Result")
+REFUSED = frozenset({"E108", "E114", "E115"})  # the release is there and listed; its files are not for us
+_TERMS = "Accept its terms on its page on the hub, then log in with `hf auth login` or set HF_TOKEN."
 
 
-class ShortReadError(Exception):
-    """The connection ended before the promised bytes had come."""
+@contextmanager
+def explained(what: str, *, file: bool = False) -> Iterator[None]:
+    """Turns what the client met into an error for people, see `explain`."""
+    try:
+        yield
+    except HttpFailure as failure:
+        raise explain(failure, what, file=file) from failure
 
 
-TRANSPORT_ERRORS = (httpx2.TransportError, ShortReadError)
-
-
-def retrying(call: Callable[[], Result], what: str) -> Result:
-    """Calls until it works, a bounded number of times, waiting as long as the server asks for.
-
-    Args:
-        call: what to do.
-        what: named in the log and in the error.
-
-    Raises:
-        Day0Error: what the last failure means to a person, see `explain`.
-    """
-    for attempt in range(1, MAX_TRIES + 1):
-        try:
-            return call()
-        except (
-            HfHubHTTPError,
-            OfflineModeIsEnabled,
-            HFValidationError,
-            EntryNotFoundError,
-            *TRANSPORT_ERRORS,
-        ) as error:
-            wait = _wait(error, attempt)
-            if wait is None or attempt == MAX_TRIES:
-                raise explain(error, what) from error
-            _LOGGER.info("%s: %s; again in %.1f s (%d of %d)", what, _short(error), wait, attempt, MAX_TRIES)
-            pause(wait)
-    raise AssertionError("unreachable")
-
-
-def _wait(error: Exception, attempt: int) -> float | None:
-    """Seconds until another try; None where none will help or the server asks for too long a wait."""
-    backoff = FIRST_WAIT * float(2 ** (attempt - 1))
-    if isinstance(error, TRANSPORT_ERRORS):
-        refused = isinstance(error, httpx2.ConnectError | httpx2.UnsupportedProtocol)
-        return None if refused and attempt > 1 else backoff
-    if not isinstance(error, HfHubHTTPError) or error.response.status_code not in _AGAIN:
-        return None
-    hint = _hint(error.response)
-    if hint is None:
-        return backoff
-    return hint if hint <= MAX_WAIT else None
-
-
-def _hint(response: httpx2.Response) -> float | None:
-    limit = parse_ratelimit_headers(response.headers)
-    if response.status_code == 429 and limit is not None and limit.remaining == 0:
-        return float(int(limit.reset_in_seconds)) + 1.0  # the header counts whole seconds
-    text = str(response.headers.get("Retry-After", ""))
-    return float(text) if text.isdigit() else None
-
-
-def explain(error: Exception, what: str) -> Day0Error:
-    """The error as a person should read it; `InputError` where the model as named cannot be used at all.
+def explain(failure: HttpFailure, what: str, *, file: bool = False) -> Day0Error:
+    """The failure as a person should read it; `InputError` where the model as named cannot be used at all.
 
     Args:
-        error: from huggingface_hub or its HTTP client.
+        failure: of the HTTP client.
         what: what was asked for, e.g. `model org/name`.
+        file: whether one file of a known repository was asked for.
     """
-    if isinstance(error, GatedRepoError) or _status(error) == 403:
-        return InputError(
-            f"{what} is gated and this account has no access to it",
-            code="E108",
-            remedy="Accept its terms on the hub, then log in with `hf auth login` or set HF_TOKEN.",
-        )
-    if isinstance(error, RevisionNotFoundError):
+    code, said = failure.headers.get("x-error-code", ""), failure.headers.get("x-error-message", "")[:300]
+    if code == "GatedRepo":
+        return _gated(failure, what)
+    if failure.status == 403:
+        return _forbidden(what, said)
+    if code == "RevisionNotFound":
         return InputError(
             f"{what} exists, but not in this revision",
             code="E131",
             remedy="Give a branch, a tag or a full commit hash that the repository has.",
         )
-    if isinstance(error, RepositoryNotFoundError | DisabledRepoError) or _status(error) == 401:
+    if said == "Access to this resource is disabled.":
+        return InputError(
+            f"{what} is there, but the hub has disabled access to it for everybody",
+            code="E107",
+            remedy="Look at its page on the hub for the reason.",
+        )
+    if failure.status == 401 and said.startswith("Invalid credentials"):
+        return InputError(
+            f"the hub does not accept the token that was sent for {what}",
+            code="E115",
+            remedy="It is mistyped, expired or revoked: log in anew with `hf auth login`, or correct HF_TOKEN.",
+        )
+    if code == "EntryNotFound" or (file and failure.status == 404 and code != "RepoNotFound"):
+        return SourceError(f"{what} is listed, but the hub does not have it", code="E201")
+    if failure.status in (401, 404) or code == "RepoNotFound":
         return InputError(
             f"{what} is not on the hub, or it is private and this account cannot see it",
             code="E107",
             remedy="Check the name; set HF_TOKEN for a private repository; a folder must exist.",
         )
-    if isinstance(error, LocalEntryNotFoundError | OfflineModeIsEnabled):
+    return _unreached(failure, what) if failure.status == 0 else _unwell(failure, what)
+
+
+def _gated(failure: HttpFailure, what: str) -> InputError:
+    if failure.status == 401:
+        message = f"{what} is gated and no token was sent"
+    else:
+        message = f"{what} is gated and this account has no access to it yet"
+    return InputError(message, code="E108", remedy=_TERMS)
+
+
+def _forbidden(what: str, said: str) -> InputError:
+    if "fine-grained" in said or "public gated repos" in said:
         return InputError(
-            f"{what} is not in the hub cache and HF_HUB_OFFLINE is set",
-            code="E109",
-            remedy="No folder of that name is here; unset HF_HUB_OFFLINE, or download the model first.",
+            f"{what} is gated and the fine-grained token in use may not read gated repositories",
+            code="E114",
+            remedy="Allow the token `Read access to contents of all public gated repos you can access` in the "
+            "hub's settings, or use another token.",
         )
-    if isinstance(error, EntryNotFoundError):
-        return SourceError(f"{what} has no such file", code="E201")
-    if isinstance(error, HFValidationError):
+    reason = f": {said}" if said else ""
+    return InputError(f"the hub refuses this account access to {what}{reason}", code="E108", remedy=_TERMS)
+
+
+def _unreached(failure: HttpFailure, what: str) -> InputError:
+    host = failure.host
+    if host and host != host_of(endpoint()):
         return InputError(
-            f"{what} is not a hub id", code="E104", remedy="Give org/name, or the path of an existing folder."
-        )
-    if isinstance(error, TRANSPORT_ERRORS):
-        return InputError(
-            f"the hub cannot be reached for {what}: {_short(error)}",
+            f"the hub sends us to {host} for {what}, which cannot be reached: {failure.reason}",
             code="E106",
-            remedy="No folder of that name is here; check the network and HF_ENDPOINT, or set "
-            "HF_HUB_OFFLINE=1 to use what is cached.",
+            remedy="Open the way to that host; a mirror that redirects there needs it as well.",
         )
     return InputError(
-        f"the hub does not answer properly for {what}: {_short(error)}",
-        code="E133",
-        remedy="Wait and try again.",
+        f"the hub cannot be reached for {what}: {failure.reason}",
+        code="E106",
+        remedy="No folder of that name is here; check the network and HF_ENDPOINT, or set "
+        "HF_HUB_OFFLINE=1 to use what is cached.",
     )
 
 
-def _status(error: Exception) -> int:
-    return int(error.response.status_code) if isinstance(error, HfHubHTTPError) else 0
-
-
-def _short(error: Exception) -> str:
-    status = _status(error)
-    if status:
-        return f"status {status}"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _unwell(failure: HttpFailure, what: str) -> InputError:
+    hint = failure.hint
+    if failure.status == 429:
+        asks = f" and asks to wait {hint:.0f} s" if hint is not None else ""
+        return InputError(
+            f"the hub has had too many requests from here, the last for {what}{asks}",
+            code="E133",
+            remedy="Wait that long, or log in: an account may ask more often than an anonymous caller.",
+        )
+    return InputError(
+        f"the hub does not answer properly for {what}: {failure.reason}",
+        code="E133",
+        remedy="Wait and try again.",
+    )
