@@ -114,8 +114,8 @@ def load_settings(flags: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def run_options(settings: Settings, *, fresh: bool = False) -> RunOptions:
-    """The part of the settings that changes what is computed."""
+def run_options(settings: Settings, *, fresh: bool = False, **more: Any) -> RunOptions:
+    """The part of the settings that changes what is computed; `more` are flags of one verb alone."""
     return RunOptions(
         probe_budget=settings.probe_budget,
         memory_limit=int(settings.memory),
@@ -123,6 +123,7 @@ def run_options(settings: Settings, *, fresh: bool = False) -> RunOptions:
         prompt=settings.prompt,
         worker_command=settings.worker_command,
         fresh=fresh,
+        **more,
     )
 
 

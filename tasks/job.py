@@ -27,6 +27,7 @@ class RunOptions(Value):
         trust_remote_code: whether code of the release may run.
         fresh: whether stored results that touch the target are ignored.
         expected: whether inventory works out in a worker which tensors the config implies.
+        layouts: that inventory tells memory per rank for, e.g. `tp=8,ep=8`; empty: the usual ones.
     """
 
     probe_budget: float = 60.0
@@ -37,6 +38,7 @@ class RunOptions(Value):
     trust_remote_code: bool = False
     fresh: bool = False
     expected: bool = False
+    layouts: Sequence[str] = ()
 
 
 class StageJob(Value):

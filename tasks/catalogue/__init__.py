@@ -7,6 +7,7 @@ from .entry import Entry
 from .inventory import ENTRIES as _INVENTORY
 from .inventory_quantization import ENTRIES as _INVENTORY_QUANTIZATION
 from .inventory_structure import ENTRIES as _INVENTORY_STRUCTURE
+from .inventory_table import ENTRIES as _INVENTORY_TABLE
 from .inventory_weights import ENTRIES as _INVENTORY_WEIGHTS
 from .minimal import ENTRIES as _MINIMAL
 from .numerics import ENTRIES as _NUMERICS
@@ -21,6 +22,7 @@ CATALOGUE: dict[str, Entry] = {
         _INVENTORY_WEIGHTS,
         _INVENTORY_QUANTIZATION,
         _INVENTORY_STRUCTURE,
+        _INVENTORY_TABLE,
         _COVERAGE,
         _MINIMAL,
         _NUMERICS,

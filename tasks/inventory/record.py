@@ -8,10 +8,11 @@ from typing import Any
 from day0.adapters.base.values import Size, Value
 
 from ..record import StageRecord
-from .record_quantization import Quantization as Quantization
 from .record_counts import ActiveParams as ActiveParams
 from .record_counts import TensorPattern as TensorPattern
 from .record_counts import Totals as Totals
+from .record_distribution import Distribution
+from .record_quantization import Quantization as Quantization
 from .record_reconciliation import Implied, Readiness, Reconciliation, RedundantSet
 from .record_structure import PrecisionNeed, Structure, Tokenizer, TransformersSupport
 from .record_trust import Code, PickleFile, Provenance
@@ -149,6 +150,7 @@ class InventoryFacts(Value):
         redundant: weights beside the canonical set.
         bytes_saved: of those that nobody needs.
         implied: what the config implies without the weights.
+        distribution: layer by role and rank by rank; None in records made by hand.
     """
 
     identity: Identity
@@ -181,6 +183,7 @@ class InventoryFacts(Value):
     redundant: Sequence[RedundantSet] = ()
     bytes_saved: int = 0
     implied: Implied = Implied()
+    distribution: Distribution | None = None
 
 
 class InventoryObservations(Value):

@@ -33,6 +33,7 @@ class Seen:
         states: of the layers, in the same order.
         declared: quantisation by the config.
         observed: quantisation by the tensors.
+        layouts: that memory per rank was asked for; empty: the usual ones.
     """
 
     release: Release
@@ -45,6 +46,7 @@ class Seen:
     states: Sequence[LayerState]
     declared: DeclaredQuantization
     observed: Quantization
+    layouts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

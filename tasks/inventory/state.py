@@ -54,21 +54,27 @@ def _state(facts: ConfigFacts, index: int, kind: str) -> LayerState:
 
 def _key_value(facts: ConfigFacts, index: int, kind: str) -> LayerState:
     """Grouped-query attention: keys and values of each KV head."""
-    architecture = facts.architecture
-    per_layer = facts.integers("num_key_value_heads")
-    heads = per_layer[index] if index < len(per_layer) else architecture.kv_heads
-    key_dim, value_dim = architecture.head_dim, facts.integer("v_head_dim") or architecture.head_dim
-    if kind == "full" and facts.integer("global_head_dim"):  # Gemma 4 gives its full layers wider heads
-        key_dim = value_dim = facts.integer("global_head_dim")
-        heads = facts.integer("num_global_key_value_heads") or heads
+    heads, key_dim, value_dim = key_value_heads(facts, index, kind)
     if not heads or not key_dim:
         return LayerState()
     window = {
-        "sliding": architecture.sliding_window,
+        "sliding": facts.architecture.sliding_window,
         "chunked": facts.integer("attention_chunk_size"),
     }.get(kind, 0)
     formula = f"{heads} KV heads x ({key_dim} + {value_dim}) x {BYTES_PER_ELEMENT} B"
     return LayerState(heads * (key_dim + value_dim) * BYTES_PER_ELEMENT, window, formula=formula)
+
+
+def key_value_heads(facts: ConfigFacts, index: int, kind: str) -> tuple[int, int, int]:
+    """KV heads of a layer, width of a key, width of a value; 0 for what the config does not say."""
+    per_layer = facts.integers("num_key_value_heads")
+    heads = per_layer[index] if index < len(per_layer) else facts.architecture.kv_heads
+    key_dim = facts.architecture.head_dim
+    value_dim = facts.integer("v_head_dim") or key_dim
+    if kind == "full" and facts.integer("global_head_dim"):  # Gemma 4 gives its full layers wider heads
+        key_dim = value_dim = facts.integer("global_head_dim")
+        heads = facts.integer("num_global_key_value_heads") or heads
+    return heads, key_dim, value_dim
 
 
 def _latent(facts: ConfigFacts, kind: str) -> LayerState:

@@ -21,6 +21,7 @@ from .counts import (
     text_layers,
     totals,
 )
+from .distribution import distribution
 from .fact_sources import fact_sources
 from .packed import PackedWeights
 from .patterns import Listing, list_tensors
@@ -44,13 +45,17 @@ _PARTS: tuple[Callable[[Seen], Part], ...] = ()
 """Whatever is found beside the counts: each part looks at everything and hands back its own facts."""
 
 
-def take_inventory(release: Release) -> InventoryRecord:
+def take_inventory(release: Release, *, layouts: Sequence[str] = ()) -> InventoryRecord:
     """The complete inventory of a release, from headers and config alone.
 
     Works for any checkpoint format, for a bare config (no tensors) and for unknown architectures.
+
+    Args:
+        release: opened.
+        layouts: that memory per rank is told for, as `parse_layout` reads them; empty: the usual ones.
     """
     began = time.perf_counter()
-    seen, kinds_source = _look(release)
+    seen, kinds_source = _look(release, layouts)
     gguf = release.checkpoint.format == "gguf"
     findings = [
         *anomaly_findings((*release.checkpoint.anomalies, *seen.texts.anomalies)),
@@ -58,8 +63,9 @@ def take_inventory(release: Release) -> InventoryRecord:
         *remarks(seen),
     ]
     fields, sources = _counts(seen), dict(fact_sources(seen, kinds_source))
-    for part in _PARTS:
-        found = part(seen)
+    parts = [part(seen) for part in _PARTS]
+    implied = next((part.fields["implied"] for part in parts if "implied" in part.fields), None)
+    for found in (*parts, distribution(seen, implied)):
         fields |= found.fields
         findings += found.findings
         sources |= found.sources
@@ -71,7 +77,7 @@ def take_inventory(release: Release) -> InventoryRecord:
     )
 
 
-def _look(release: Release) -> tuple[Seen, str]:
+def _look(release: Release, layouts: Sequence[str]) -> tuple[Seen, str]:
     """Everything that the parts look at, and the config key that states the layers' kinds."""
     texts = read_texts(release.source)
     facts = read_config(release.config)
@@ -80,7 +86,9 @@ def _look(release: Release) -> tuple[Seen, str]:
     counted, observed = _count(listing, facts, declared)
     layers, states, kinds_source = read_layers(counted, facts)
     stack = text_layers(counted)
-    seen = Seen(release, texts, facts, listing, counted, stack, layers, states, declared, observed)
+    seen = Seen(
+        release, texts, facts, listing, counted, stack, layers, states, declared, observed, layouts
+    )
     return seen, kinds_source
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil, lcm
 
 from ..inventory.record import Architecture, InventoryFacts, Layer, TensorPattern
+from ..parallel import split_kind, stage_layers
 from ..thresholds import (
     PLAN_BASE_RESERVE,
     PLAN_BATCHED_TOKENS,
@@ -14,7 +15,7 @@ from ..thresholds import (
     PLAN_KV_BLOCK,
     PLAN_VOCABULARY_PADDING,
 )
-from .sharding import Heads, Layout, device_share, split_kind
+from .sharding import Heads, Layout, device_share
 
 LATENT_KINDS = ("mla", "sparse_indexed")
 HEADLESS_KINDS = ("linear", "state_space")
@@ -72,18 +73,6 @@ def heads_of(facts: InventoryFacts) -> Heads:
     known = facts.architecture
     latent = any(layer.kind in LATENT_KINDS for layer in facts.layers)
     return Heads(query=known.heads, kv=known.kv_heads, latent=latent, experts=known.experts)
-
-
-def stage_layers(layers: int, stages: int) -> tuple[range, ...]:
-    """Which layers each pipeline stage gets: the remainder goes one each to the stages before the last.
-
-    Source: `get_pp_indices` in vLLM's `distributed/utils.py`.
-    """
-    sizes = [layers // stages] * stages
-    for number in range(2, layers % stages + 2):
-        sizes[-number] += 1
-    starts = [sum(sizes[:number]) for number in range(stages)]
-    return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
 
 
 def stages_of(

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..inventory.record import Quantization, TensorPattern
+from ..parallel import split_kind
 from .record import RuleCheck
-from .sharding import Heads, Layout, split_kind
+from .sharding import Heads, Layout
 
 _BLOCKED = ("fp8_block",)
 _GROUPED = ("int4_group", "gptq", "awq")

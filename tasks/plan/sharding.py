@@ -1,29 +1,12 @@
-"""How an engine spreads each tensor over devices, by the tensor's name: what is split, what is not."""
+"""Which part of each tensor a device of a layout holds."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fractions import Fraction
 
 from ..inventory.record import TensorPattern
-
-# After the parallel layers of vLLM's models: ColumnParallelLinear, RowParallelLinear, QKVParallelLinear.
-_REPLICATED = r"q_a_proj|kv_a_proj_with_mqa|kv_a_proj|indexer|compressor|gate_inp|rel_attn"
-_KV = r"k_proj|v_proj|wk|wv"
-_FUSED = r"qkv_proj|query_key_value|c_attn|Wqkv|wqkv|W_pack|qkv"
-_ROW = r"o_proj|down_proj|out_proj|w2|fc2|c_proj|dense_4h_to_h|dense|wo|linear_2|output_linear"
-_COLUMN = (
-    r"q_proj|q_b_proj|kv_b_proj|gate_proj|up_proj|gate_up_proj|w1|w3|fc1|c_fc|dense_h_to_4h|linear_1|wq|wq_b|"
-    r"in_proj\w*|sinks|input_linear|conv1d|A_log|dt_bias|D"
-)
-_KINDS = tuple(
-    (kind, re.compile(rf"(?:^|[._])(?:{names})(?=$|[._])"))
-    for kind, names in (
-        ("replicated", _REPLICATED), ("fused", _FUSED), ("kv", _KV), ("row", _ROW), ("column", _COLUMN),
-    )
-)  # fmt: skip
-_SPLIT_ROLES = frozenset({"attention", "dense_mlp", "shared_expert", "expert"})
+from ..parallel import split_kind
 
 
 @dataclass(frozen=True)
@@ -71,27 +54,6 @@ class Heads:
     def expert_share(self, expert: int) -> Fraction:
         """Part of the routed experts on the fullest rank: whole experts, so the remainder counts."""
         return Fraction(-(-self.experts // expert), self.experts) if self.experts else Fraction(1)
-
-
-def split_kind(pattern: TensorPattern) -> str:
-    """`column`, `row`, `kv`, `fused`, `vocabulary` or `replicated`.
-
-    What is not known to be split counts as kept by every rank: a plan may be too careful, not too bold.
-    """
-    if pattern.owner in ("embedding", "head"):
-        return "vocabulary"
-    if pattern.owner not in _SPLIT_ROLES:
-        return "replicated"
-    for kind, names in _KINDS:
-        if names.search(pattern.pattern):
-            return "replicated" if kind == "row" and _per_output(pattern) else kind
-    return "replicated"
-
-
-def _per_output(pattern: TensorPattern) -> bool:
-    """Whether a tensor has one value an output, as biases have: a row-parallel layer keeps those whole."""
-    stacked = pattern.owner == "expert" and "{e}" not in pattern.pattern  # the first dimension counts experts
-    return len(pattern.shape) - stacked < 2
 
 
 def device_share(pattern: TensorPattern, layout: Layout, heads: Heads) -> Fraction:

@@ -8,9 +8,10 @@ import pytest
 
 from day0.adapters.base.dtypes import num_bytes
 from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.parallel import split_kind, stage_layers
 from day0.tasks.plan import memory
-from day0.tasks.plan.memory import Stage, parse_indices, reserve_bytes, stage_layers, stages_of
-from day0.tasks.plan.sharding import Heads, Layout, device_share, split_kind
+from day0.tasks.plan.memory import Stage, parse_indices, reserve_bytes, stages_of
+from day0.tasks.plan.sharding import Heads, Layout, device_share
 from support.layouts import expand_layout
 from support.synthetic_inventory import Model, make_inventory, make_pattern
 
