@@ -22,6 +22,7 @@ os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] = "false"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 pytest_plugins = [
+    "support.clock",
     "support.local_hub",
     "support.shared_checkpoints",
     "support.simulated_target",

@@ -1,4 +1,4 @@
-"""The hub's cache on this machine, in huggingface_hub's own layout: blobs, snapshots of links, refs, listings."""
+"""The hub's cache on this machine, in huggingface_hub's layout: blobs, snapshots of links, refs, listings."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def explain(failure: HttpFailure, what: str, *, file: bool = False) -> Day0Error
         return InputError(
             f"the hub does not accept the token that was sent for {what}",
             code="E115",
-            remedy="It is mistyped, expired or revoked: log in anew with `hf auth login`, or correct HF_TOKEN.",
+            remedy="It is mistyped, expired or revoked: log in again (`hf auth login`) or correct HF_TOKEN.",
         )
     if code == "EntryNotFound" or (file and failure.status == 404 and code != "RepoNotFound"):
         return SourceError(f"{what} is listed, but the hub does not have it", code="E201")
@@ -79,8 +79,8 @@ def _forbidden(what: str, said: str) -> InputError:
         return InputError(
             f"{what} is gated and the fine-grained token in use may not read gated repositories",
             code="E114",
-            remedy="Allow the token `Read access to contents of all public gated repos you can access` in the "
-            "hub's settings, or use another token.",
+            remedy="Allow the token `Read access to contents of all public gated repos you can access` in "
+            "the hub's settings, or use another token.",
         )
     reason = f": {said}" if said else ""
     return InputError(f"the hub refuses this account access to {what}{reason}", code="E108", remedy=_TERMS)

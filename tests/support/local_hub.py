@@ -11,10 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -22,6 +23,10 @@ _API = re.compile(r"/api/models/(?P<repo>[^/]+/[^/]+?)(?:/(?P<what>revision|tree
 _RESOLVE = re.compile(r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<rev>[^/]+)/(?P<path>.+)")
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _LARGE = 64 * 2**20
+_SCOPE = (
+    "Please enable access to public gated repositories in your fine-grained token settings to view this "
+    "repository."
+)
 
 
 @dataclass
@@ -32,14 +37,15 @@ class Repository:
         folder: its files, read afresh for each request.
         commit: full hash.
         refs: branch or tag -> commit.
-        gated: files answer 403, the listing works.
+        gated: files are refused, the listing works: `True` or `terms` (403, the terms are not accepted),
+            `anonymous` (401, no token was sent), `scope` (403, the token may not read gated repositories).
         private: everything answers as if it did not exist, for lack of a token.
     """
 
     folder: Path
     commit: str
     refs: dict[str, str]
-    gated: bool = False
+    gated: bool | str = False
     private: bool = False
 
     def files(self) -> dict[str, Path]:
@@ -55,18 +61,31 @@ class Fault:
     Attributes:
         pattern: shell pattern on the request's path.
         times: how often; each match uses one up.
+        each: whether it is so often for each path instead of for all together.
         status: answered instead; 0 leaves the status alone.
         headers: sent along.
         cut_after: bytes of the body after which the connection ends; None: all of it.
         method: the only one it applies to; empty for any.
+        spoil: whether the body's first byte is another one.
     """
 
     pattern: str
     times: int = 1
+    each: bool = False
     status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
     cut_after: int | None = None
     method: str = ""
+    spoil: bool = False
+    met: Counter[str] = field(default_factory=Counter)
+
+    def take(self, method: str, path: str) -> bool:
+        """Whether this request meets it, which uses it up."""
+        if not fnmatch.fnmatchcase(path, self.pattern) or self.method not in ("", method):
+            return False
+        key = path if self.each else ""
+        self.met[key] += 1
+        return self.met[key] <= self.times
 
 
 class LocalHub:
@@ -75,8 +94,14 @@ class LocalHub:
     Attributes:
         requests: method and path -> number of requests.
         served: path -> bytes of bodies sent.
+        connections: number of connections that were opened.
+        secrets: paths that came with an `Authorization`, with the port they came to.
         ignore_ranges: whether every range is answered with the whole file.
         delay: seconds before each answer.
+        page: files on one page of a tree; 0: all.
+        bare: whether files come without ETag, Content-Length and Content-Range, as from some mirrors.
+        redirect: whether large files lie on another host (port), as the hub's do.
+        foreign_links: whether a tree's next page is named on another host than was asked, as by some mirrors.
     """
 
     def __init__(self) -> None:
@@ -84,14 +109,24 @@ class LocalHub:
         self.faults: list[Fault] = []
         self.requests: Counter[tuple[str, str]] = Counter()
         self.served: Counter[str] = Counter()
+        self.connections = 0
+        self.secrets: list[tuple[str, int]] = []
         self.ignore_ranges = False
         self.delay = 0.0
+        self.page = 0
+        self.bare = False
+        self.redirect = False
+        self.foreign_links = False
         self.lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": self}))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        handler = type("Handler", (_Handler,), {"hub": self})
+        self._servers = [_Server(("127.0.0.1", 0), handler) for _ in range(2)]
+        self._threads = [
+            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+            for server in self._servers
+        ]
+        for thread in self._threads:
+            thread.start()
+        self.url, self.storage = (f"http://127.0.0.1:{server.server_address[1]}" for server in self._servers)
 
     def add(self, name: str, folder: Path, **options: Any) -> Repository:
         """Puts a folder on the hub under a name; its commit is unique unless given."""
@@ -128,21 +163,21 @@ class LocalHub:
     def take_fault(self, method: str, path: str) -> Fault | None:
         """The fault that this request meets, used up by it."""
         with self.lock:
-            for fault in self.faults:
-                if (
-                    fault.times > 0
-                    and fnmatch.fnmatchcase(path, fault.pattern)
-                    and fault.method in ("", method)
-                ):
-                    fault.times -= 1
-                    return fault
-        return None
+            return next((fault for fault in self.faults if fault.take(method, path)), None)
 
     def close(self) -> None:
         """Ends the server."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join(5)
+
+
+class _Server(ThreadingHTTPServer):
+    """Takes many connections at once without making any wait for the next SYN."""
+
+    daemon_threads = True
+    request_queue_size = 256
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -151,6 +186,14 @@ class _Handler(BaseHTTPRequestHandler):
     hub: LocalHub
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 65536
+
+    def setup(self) -> None:
+        """Counts the connection."""
+        super().setup()
+        with self.hub.lock:
+            self.hub.connections += 1
 
     def log_message(self, format: str, *args: Any) -> None:
         """Stays silent."""
@@ -163,8 +206,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         path = unquote(urlsplit(self.path).path)
+        port = self.server.server_address[1]
         with self.hub.lock:
             self.hub.requests[self.command, path] += 1
+            if self.headers.get("Authorization"):
+                self.hub.secrets.append((path, int(port)))
         if self.hub.delay:
             time.sleep(self.hub.delay)
         fault = self.hub.take_fault(self.command, path)
@@ -173,6 +219,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         status, headers, data = self._content(path)
         cut = fault.cut_after if fault is not None else None
+        if fault is not None and fault.spoil and not isinstance(data, bytes):
+            whole = data[0].read_bytes()[data[1] : data[2]]
+            data = bytes([whole[0] ^ 255]) + whole[1:]
         self._send(status, data, headers, body=body, cut=cut)
 
     def _content(self, path: str) -> tuple[int, dict[str, str], bytes | tuple[Path, int, int]]:
@@ -188,16 +237,29 @@ class _Handler(BaseHTTPRequestHandler):
         if resolve is not None:
             return self._file(repository, commit, resolve["path"])
         if api is not None and api["what"] == "tree":
-            return _json([_entry(name, place) for name, place in repository.files().items()])
+            return self._tree(repository)
         return _json(_info(match["repo"], repository, commit))
+
+    def _tree(self, repository: Repository) -> tuple[int, dict[str, str], bytes]:
+        files = list(repository.files().items())
+        size = self.hub.page or len(files)
+        cursor = parse_qs(urlsplit(self.path).query).get("cursor", ["0"])[0]
+        first = int(cursor)
+        xet = self.hub.redirect
+        answer = _json([_entry(name, place, xet=xet) for name, place in files[first : first + size]])
+        if first + size < len(files):
+            host = "http://huggingface.invalid" if self.hub.foreign_links else self.hub.url
+            path = urlsplit(self.path).path
+            answer[1]["Link"] = f'<{host}{path}?recursive=true&cursor={first + size}>; rel="next"'
+        return answer
 
     def _file(
         self, repository: Repository, commit: str, path: str
     ) -> tuple[int, dict[str, str], bytes | tuple[Path, int, int]]:
         if repository.gated:
-            return _error(403, "GatedRepo", "Access to this model is restricted")
-        place = repository.files().get(path)
-        if place is None:
+            return _refusal(repository.gated)
+        place = repository.folder / path
+        if not place.is_file():
             return _error(404, "EntryNotFound", f"{path} does not exist")
         size = place.stat().st_size
         headers = {
@@ -206,6 +268,10 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Linked-Size": str(size),
             "Accept-Ranges": "bytes",
         }
+        at_home = self.server.server_address[1] == urlsplit(self.hub.url).port
+        if self.hub.redirect and at_home and _hashes(place)[1]:
+            signed = f"{self.hub.storage}{urlsplit(self.path).path}?X-Signature=secret"
+            return 302, {**headers, "X-Linked-ETag": headers["ETag"], "Location": signed}, b""
         asked = _RANGE.fullmatch(self.headers.get("Range", ""))
         if asked is None or self.hub.ignore_ranges:
             return 200, headers, (place, 0, size)
@@ -226,10 +292,15 @@ class _Handler(BaseHTTPRequestHandler):
         cut: int | None = None,
     ) -> None:
         length = len(data) if isinstance(data, bytes) else data[2] - data[1]
+        bare = self.hub.bare and "ETag" in headers
         self.send_response(status)
         for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(length))
+            if not bare or name not in ("ETag", "Content-Range"):
+                self.send_header(name, value)
+        if bare:
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", str(length))
         self.end_headers()
         if not body:
             return
@@ -239,6 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
                 with self.hub.lock:  # before the client can have it and look
                     self.hub.served[path] += len(chunk)
                 self.wfile.write(chunk)
+            self.wfile.flush()
         except ConnectionError:  # the client has had enough
             self.close_connection = True
         if cut is not None and cut < length:
@@ -267,6 +339,14 @@ def _error(status: int, code: str, message: str) -> tuple[int, dict[str, str], b
     return status, {"X-Error-Code": code, "X-Error-Message": message}, json.dumps({"error": message}).encode()
 
 
+def _refusal(kind: bool | str) -> tuple[int, dict[str, str], bytes]:
+    if kind == "anonymous":
+        return _error(401, "GatedRepo", "Access to this model is restricted. Please log in.")
+    if kind == "scope":
+        return 403, {"X-Error-Message": _SCOPE}, json.dumps({"error": _SCOPE}).encode()
+    return _error(403, "GatedRepo", "Access to this model is restricted")
+
+
 def _info(name: str, repository: Repository, commit: str) -> dict[str, Any]:
     return {
         "_id": "0",
@@ -281,20 +361,25 @@ def _info(name: str, repository: Repository, commit: str) -> dict[str, Any]:
     }
 
 
-def _entry(path: str, place: Path) -> dict[str, Any]:
+def _entry(path: str, place: Path, *, xet: bool = False) -> dict[str, Any]:
     blob, sha256 = _hashes(place)
     entry: dict[str, Any] = {"type": "file", "path": path, "size": place.stat().st_size, "oid": blob}
     if sha256:
         entry["lfs"] = {"oid": sha256, "size": place.stat().st_size, "pointerSize": 134}
+        if xet:
+            entry["xetHash"] = sha256[::-1]
     return entry
 
 
 def _hashes(place: Path) -> tuple[str, str]:
     """Git blob hash and, for what would lie in LFS, SHA-256; of name, size and time where it is huge."""
-    size = place.stat().st_size
-    data = (
-        place.read_bytes() if size <= _LARGE else f"{place.name}:{size}:{place.stat().st_mtime_ns}".encode()
-    )
+    info = place.stat()
+    return _hashes_of(place, info.st_size, info.st_mtime_ns, info.st_ino)
+
+
+@lru_cache(100_000)
+def _hashes_of(place: Path, size: int, mtime: int, inode: int) -> tuple[str, str]:
+    data = place.read_bytes() if size <= _LARGE else f"{place.name}:{size}:{mtime}".encode()
     blob = hashlib.sha1(b"blob %d\0" % size + data).hexdigest()
     lfs = place.suffix in (".safetensors", ".gguf", ".bin", ".pt", ".pth")
     return blob, hashlib.sha256(data).hexdigest() if lfs else ""

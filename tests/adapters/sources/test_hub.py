@@ -11,8 +11,8 @@ import pytest
 from day0.adapters.base.errors import InputError, SourceError
 from day0.adapters.base.source import Source
 from day0.adapters.checkpoints.release import open_release
-from day0.adapters.sources import hub_errors
 from day0.adapters.sources.resolve import open_source
+from support.clock import Clock
 from support.local_hub import LocalHub
 from support.raw_checkpoints import write_sharded
 
@@ -33,13 +33,6 @@ def folder(tmp_path: Path) -> Path:
 def hub(local_hub: LocalHub, folder: Path) -> LocalHub:
     local_hub.add(MODEL, folder)
     return local_hub
-
-
-@pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    waited: list[float] = []
-    monkeypatch.setattr(hub_errors, "pause", waited.append)
-    return waited
 
 
 def opened(revision: str | None = None) -> Source:
@@ -103,7 +96,7 @@ def test_a_release_opened_again_costs_no_header(hub: LocalHub) -> None:
     assert second.weights_digest == first.weights_digest
 
 
-def test_a_shard_that_could_not_be_read_is_tried_again(hub: LocalHub, waits: list[float]) -> None:
+def test_a_shard_that_could_not_be_read_is_tried_again(hub: LocalHub, clock: Clock) -> None:
     hub.fail(f"*/{WEIGHTS}", status=404, headers={"X-Error-Code": "EntryNotFound"})
     broken = open_release(MODEL).checkpoint
     assert [anomaly.code for anomaly in broken.anomalies] == ["shard_unreadable"]
@@ -134,39 +127,39 @@ def test_a_server_that_ignores_ranges_is_left_early(hub: LocalHub, folder: Path)
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_server_in_trouble_is_asked_again_after_the_time_it_names(
-    hub: LocalHub, waits: list[float], status: int
+    hub: LocalHub, clock: Clock, status: int
 ) -> None:
     hub.fail("/api/models/*", status=status, times=2, headers={"Retry-After": "3"})
     assert opened().revision == hub.repositories[MODEL].commit
-    assert waits == [3.0, 3.0]
+    assert clock.about([3.0, 3.0])
 
 
-def test_the_rate_limit_header_is_honoured(hub: LocalHub, waits: list[float]) -> None:
+def test_the_rate_limit_header_is_honoured(hub: LocalHub, clock: Clock) -> None:
     hub.fail("/api/models/*", status=429, headers={"RateLimit": '"api";r=0;t=7'})
     opened()
-    assert waits == [8.0]
+    assert clock.about([8.0])
 
 
-def test_waiting_is_bounded_in_number_and_length(hub: LocalHub, waits: list[float]) -> None:
+def test_waiting_is_bounded_in_number_and_length(hub: LocalHub, clock: Clock) -> None:
     hub.fail("/api/models/*", status=503, times=100)
     with pytest.raises(InputError, match="E133"):
         opened()
-    assert waits == [0.5, 1.0, 2.0, 4.0]
+    assert clock.about([0.5, 1.0, 2.0, 4.0])
     hub.faults.clear()
     hub.fail("/api/models/*", status=429, headers={"Retry-After": "3600"})
     with pytest.raises(InputError, match="E133"):
         opened()
-    assert len(waits) == 4
+    assert len(clock.waits) == 4
 
 
-def test_a_cut_connection_is_taken_up_again(hub: LocalHub, folder: Path, waits: list[float]) -> None:
+def test_a_cut_connection_is_taken_up_again(hub: LocalHub, folder: Path, clock: Clock) -> None:
     source = opened()
     hub.fail(f"*/{WEIGHTS}", cut_after=4, times=2)
     assert source.read(WEIGHTS, 5, 105) == (folder / WEIGHTS).read_bytes()[5:105]
-    assert len(waits) == 2
+    assert len(clock.waits) == 2
 
 
-def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> None:
+def test_an_unreachable_hub(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
