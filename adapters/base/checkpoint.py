@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -37,14 +38,35 @@ class TensorInfo(Value):
         return total
 
 
-class TensorRow(NamedTuple):
-    """What counting needs of a tensor; a release may have half a million of them."""
+class TensorKind(NamedTuple):
+    """What many tensors have in common; one value is shared by all of them.
 
-    name: str
+    Attributes:
+        dtype: short dtype name.
+        shape: rows first.
+        bytes: length of one of them.
+    """
+
     dtype: str
     shape: tuple[int, ...]
-    file: str
     bytes: int
+
+
+@dataclass(frozen=True)
+class TensorBlock:
+    """The tensors of one file as columns of equal length; a release may have half a million rows.
+
+    Attributes:
+        file: path inside the release.
+        names: as written in the file, in the order of the data.
+        kinds: of each.
+        starts: first byte of each, from the start of the file.
+    """
+
+    file: str
+    names: Sequence[str]
+    kinds: Sequence[TensorKind]
+    starts: Sequence[int]
 
 
 class TensorFault(NamedTuple):
@@ -63,14 +85,24 @@ class TensorFault(NamedTuple):
     file: str
 
 
-def tensor_rows(tensors: Mapping[str, TensorInfo]) -> Iterator[TensorRow]:
-    """Every tensor in order; a mapping with a `rows()` of its own gives them without a value for each."""
-    rows = getattr(tensors, "rows", None)
-    if rows is not None:
-        yield from rows()
-        return
-    for name, info in tensors.items():
-        yield TensorRow(name, info.dtype, tuple(info.shape), info.file, info.bytes)
+def tensor_blocks(tensors: Mapping[str, TensorInfo]) -> Iterable[TensorBlock]:
+    """Every tensor, file by file; a mapping with its own `blocks()` gives them without a value for each."""
+    blocks = getattr(tensors, "blocks", None)
+    if blocks is not None:
+        held: Iterable[TensorBlock] = blocks()
+        return held
+    files: dict[str, list[TensorInfo]] = {}
+    for info in tensors.values():
+        files.setdefault(info.file, []).append(info)
+    return [
+        TensorBlock(
+            file,
+            [info.name for info in infos],
+            [TensorKind(info.dtype, tuple(info.shape), info.bytes) for info in infos],
+            [info.offset for info in infos],
+        )
+        for file, infos in files.items()
+    ]
 
 
 class Checkpoint(Protocol):
@@ -99,6 +131,11 @@ class Checkpoint(Protocol):
     @property
     def header_bytes(self) -> int:
         """Bytes of all headers that were read."""
+        ...
+
+    @property
+    def layout(self) -> Mapping[str, str]:
+        """Tensor file -> digest of everything its header says; empty where that is not kept."""
         ...
 
     def identity(self, name: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .checkpoint import Checkpoint, tensor_rows
+from .checkpoint import Checkpoint, tensor_blocks
 from .source import Source
 from .values import digest
 
@@ -41,11 +41,18 @@ class Release:
     @cached_property
     def weights_digest(self) -> str:
         """Digest over the identities of all tensors: what numbers depend on."""
+        layout = self.checkpoint.layout
+        if layout and self.source is not None:  # the files' identities and their headers say as much, sooner
+            identities = {file.path: file.identity for file in self.source.files()}
+            return digest({path: [identities[path], header] for path, header in layout.items()})
         return digest({name: self.checkpoint.identity(name) for name in sorted(self.checkpoint.tensors)})
 
     @cached_property
     def structure_digest(self) -> str:
         """Digest of config.json and of every tensor's name, dtype and shape: what counts depend on."""
-        rows = tensor_rows(self.checkpoint.tensors)
-        layout = {row.name: [row.dtype, list(row.shape)] for row in rows}
+        layout: object = dict(self.checkpoint.layout) or {
+            name: [kind.dtype, list(kind.shape)]
+            for block in tensor_blocks(self.checkpoint.tensors)
+            for name, kind in zip(block.names, block.kinds, strict=True)
+        }
         return digest({"config": self.config_digest, "layout": layout})

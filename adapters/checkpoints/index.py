@@ -12,7 +12,8 @@ from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
 from day0.adapters.sources.paths import is_inside
 
-from .strict_json import JsonError, parse_strict, shorten
+from .index_json import parse_index
+from .strict_json import JsonError, shorten
 
 SUFFIX = ".safetensors.index.json"
 MAX_INDEX_BYTES = 250_000_000  # the largest published one has 60 MB; huggingface.js stops at 250 MB
@@ -48,17 +49,18 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
     if size > MAX_INDEX_BYTES:
         return None, [_invalid(path, f"it has {size} bytes, more than {MAX_INDEX_BYTES}")]
     try:
-        parsed = parse_strict(source.read(path))
+        parsed = parse_index(source.read(path))
     except (JsonError, SourceError) as error:
         return None, [_invalid(path, str(error))]
     claims = parsed.get("weight_map") if isinstance(parsed, dict) else None
     if not isinstance(claims, dict) or not all(isinstance(file, str) for file in claims.values()):
         return None, [_invalid(path, "it holds no weight_map of strings")]
     folder = posixpath.dirname(path)
-    escapes = sorted({file for file in set(claims.values()) if not is_inside(file)})
-    kept = {
-        name: posixpath.join(folder, file) for name, file in claims.items() if not escapes or is_inside(file)
-    }
+    files = {file: posixpath.join(folder, file) for file in set(claims.values())}
+    escapes = sorted(file for file in files if not is_inside(file))
+    for file in escapes:
+        del files[file]
+    kept = {name: files[file] for name, file in claims.items() if file in files}
     return Index(path, kept, _total_size(parsed)), [_escape(path, file) for file in escapes[:100]]
 
 

@@ -22,6 +22,7 @@ class PlainCheckpoint:
     tensors: Mapping[str, TensorInfo] = {}
     header_bytes = 0
     faults: Sequence[TensorFault] = ()
+    layout: Mapping[str, str] = {}
 
     def __init__(self, format: str, shards: Sequence[str] = (), anomalies: Sequence[Anomaly] = ()) -> None:
         self.format = format

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
+from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorKind
 from day0.adapters.base.values import Anomaly
 
 from .index import Index
 from .naming import natural_key
-from .safetensors_header import Place
 from .strict_json import shorten
 
 MAX_PER_CODE = 100  # findings of one kind that a person can use; the rest is counted
@@ -17,20 +17,33 @@ MAX_PER_CODE = 100  # findings of one kind that a person can use; the rest is co
 
 def reconcile(
     index: Index,
-    held: Mapping[str, Sequence[str]],
+    blocks: Sequence[TensorBlock],
     unreadable: Iterable[str],
     present: Iterable[str],
-) -> list[Anomaly]:
+) -> tuple[list[Anomaly], list[TensorFault]]:
     """Every disagreement between the index and the headers.
 
     Args:
         index: what is claimed.
-        held: tensor -> files whose headers declare it.
+        blocks: what the headers declare, one block a file; duplicates included.
         unreadable: shards whose header could not be used; nothing is said about their tensors.
         present: files that the release has.
+
+    Returns:
+        What a person may want to read, bounded; and every tensor at fault, unbounded.
     """
-    known, silent = set(present), set(unreadable)
-    absent = Counter(file for file in index.shard_of.values() if file not in known)
+    held: dict[str, list[str]] = {}
+    for block in blocks:
+        for name in block.names:
+            held.setdefault(name, []).append(block.file)
+    faults = [
+        *_only_in_index(index, held, set(unreadable), set(present)),
+        *(TensorFault(name, "header_only", files[0]) for name, files in held.items()
+          if name not in index.shard_of),
+        *(TensorFault(name, "wrong_shard", files[0]) for name, files in held.items()
+          if name in index.shard_of and index.shard_of[name] not in files),
+    ]  # fmt: skip
+    absent = Counter(fault.file for fault in faults if fault.fault == "missing_shard")
     found = [
         Anomaly(
             code="missing_shard",
@@ -40,39 +53,51 @@ def reconcile(
         )
         for file, count in sorted(absent.items(), key=lambda item: natural_key(item[0]))
     ]
-    ghosts = [
-        (name, file)
-        for name, file in index.shard_of.items()
-        if name not in held and file in known and file not in silent
-    ]
-    found += _capped(
+    for fault, code, describe in _DESCRIBED:
+        notes = [(item.name, describe(item, index)) for item in faults if item.fault == fault]
+        found += _capped(code, notes, index.path)
+    return found, faults
+
+
+def agree(index: Index, blocks: Sequence[TensorBlock]) -> bool:
+    """Whether the index names each tensor once, in the file that holds it, and no other."""
+    if sum(len(block.names) for block in blocks) != len(index.shard_of):
+        return False
+    return all(set(map(index.shard_of.get, block.names)) <= {block.file} for block in blocks)
+
+
+def _only_in_index(
+    index: Index, held: Mapping[str, Sequence[str]], unreadable: Set[str], present: Set[str]
+) -> Iterator[TensorFault]:
+    for name, file in index.shard_of.items():
+        if name in held:
+            continue
+        if file not in present:
+            yield TensorFault(name, "missing_shard", file)
+        else:
+            yield TensorFault(name, "unreadable_shard" if file in unreadable else "index_only", file)
+
+
+_DESCRIBED: tuple[tuple[str, str, Callable[[TensorFault, Index], str]], ...] = (
+    (
+        "index_only",
         "index_only_tensor",
-        [
-            (name, f"the index places tensor {shorten(name)} in {file}, whose header has none")
-            for name, file in ghosts
-        ],
-        index.path,
-    )
-    strangers = [(name, files) for name, files in held.items() if name not in index.shard_of]
-    found += _capped(
+        lambda item, _: f"the index places tensor {shorten(item.name)} in {item.file}, whose header has none",
+    ),
+    (
+        "header_only",
         "header_only_tensor",
-        [(name, f"tensor {shorten(name)} of {files[0]} is not in the index") for name, files in strangers],
-        index.path,
-    )
-    moved = [
-        (name, files, index.shard_of[name])
-        for name, files in held.items()
-        if name in index.shard_of and index.shard_of[name] not in files
-    ]
-    found += _capped(
+        lambda item, _: f"tensor {shorten(item.name)} of {item.file} is not in the index",
+    ),
+    (
+        "wrong_shard",
         "index_wrong_shard",
-        [
-            (name, f"tensor {shorten(name)} lies in {files[0]}; the index says {file}")
-            for name, files, file in moved
-        ],
-        index.path,
-    )
-    return found
+        lambda item, index: (
+            f"tensor {shorten(item.name)} lies in {item.file}; the index says {index.shard_of[item.name]}"
+        ),
+    ),
+)
+"""Fault -> the adapter's word for it and how it is said."""
 
 
 def check_total(index: Index, data_bytes: int, file_bytes: int) -> list[Anomaly]:
@@ -94,34 +119,56 @@ def check_total(index: Index, data_bytes: int, file_bytes: int) -> list[Anomaly]
 
 
 def merge(
-    shards: Mapping[str, Mapping[str, Place]], index: Index | None
-) -> tuple[dict[str, tuple[str, Place]], dict[str, list[str]], list[Anomaly]]:
-    """One table out of all headers.
+    blocks: Sequence[TensorBlock], index: Index | None
+) -> tuple[Sequence[TensorBlock], list[Anomaly], list[TensorFault]]:
+    """Blocks in which no tensor comes twice.
 
     A tensor that two shards hold is taken from the one the index names, else from the first.
 
     Returns:
-        Tensor -> file and place; tensor -> all files that hold it; the duplicates.
+        The blocks; the duplicates, as remarks and as faults.
     """
-    table: dict[str, tuple[str, Place]] = {}
-    held: dict[str, list[str]] = {}
-    for file, places in shards.items():
-        for name, place in places.items():
-            files = held.setdefault(name, [])
-            files.append(file)
-            if len(files) == 1 or (index is not None and index.shard_of.get(name) == file):
-                table[name] = (file, place)
-    twice = [(name, files) for name, files in held.items() if len(files) > 1]
-    notes = [(name, _describe_duplicate(name, files, table[name][0], shards)) for name, files in twice]
-    return table, held, _capped("duplicate_tensor", notes, "headers")
+    first: dict[str, int] = {}
+    twice: dict[str, list[int]] = {}
+    for number, block in enumerate(blocks):
+        for name in block.names:
+            if first.setdefault(name, number) != number:
+                twice.setdefault(name, [first[name]]).append(number)
+    if not twice:
+        return blocks, [], []
+    taken = {
+        name: _taken(name, [blocks[number] for number in numbers], index) for name, numbers in twice.items()
+    }
+    rows = [dict(zip(block.names, block.kinds, strict=True)) for block in blocks]
+    notes = [
+        (name, _describe_duplicate(name, {blocks[number].file: rows[number][name] for number in numbers},
+                                   taken[name]))
+        for name, numbers in twice.items()
+    ]  # fmt: skip
+    faults = [TensorFault(name, "duplicate", blocks[number].file)
+              for name, numbers in twice.items() for number in numbers]  # fmt: skip
+    kept = [_without(block, {name for name in block.names if taken.get(name, block.file) != block.file})
+            for block in blocks]  # fmt: skip
+    return kept, _capped("duplicate_tensor", notes, "headers"), faults
 
 
-def _describe_duplicate(
-    name: str, files: Sequence[str], taken: str, shards: Mapping[str, Mapping[str, Place]]
-) -> str:
-    kinds = {shards[file][name][:2] for file in files}
-    same = "the same dtype and shape" if len(kinds) == 1 else "different dtypes or shapes"
-    return f"tensor {shorten(name)} lies in {' and '.join(files[:5])} with {same}; the one in {taken} is used"
+def _taken(name: str, blocks: Sequence[TensorBlock], index: Index | None) -> str:
+    named = index.shard_of.get(name) if index is not None else None
+    return next((block.file for block in blocks if block.file == named), blocks[0].file)
+
+
+def _without(block: TensorBlock, names: Set[str]) -> TensorBlock:
+    if not names:
+        return block
+    rows = [row for row, name in enumerate(block.names) if name not in names]
+    columns = ([column[row] for row in rows] for column in (block.names, block.kinds, block.starts))
+    return TensorBlock(block.file, *columns)  # type: ignore[arg-type]  # three columns of three types
+
+
+def _describe_duplicate(name: str, kinds: Mapping[str, TensorKind], taken: str) -> str:
+    same = "the same dtype and shape" if len(set(kinds.values())) == 1 else "different dtypes or shapes"
+    files = " and ".join(list(kinds)[:5])
+    return f"tensor {shorten(name)} lies in {files} with {same}; the one in {taken} is used"
 
 
 def _capped(code: str, notes: Sequence[tuple[str, str]], evidence: str) -> list[Anomaly]:

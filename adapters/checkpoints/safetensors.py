@@ -4,93 +4,24 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
-from day0.adapters.base.checkpoint import TensorFault, TensorInfo
-from day0.adapters.base.errors import CheckpointError
+from day0.adapters.base.checkpoint import TensorBlock, TensorFault
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
 
 from .index import Index, choose_index, read_index
 from .naming import Family, families, natural_key
-from .reconcile import check_total, merge, reconcile
-from .safetensors_header import LENGTH_BYTES, Header, Place
+from .reconcile import agree, check_total, merge, reconcile
+from .safetensors_header import LENGTH_BYTES, Header
 from .shard_headers import read_headers
-from .table import TensorTable
+from .tensor_files import HeadersRead, TensorFiles
 
 SUFFIX = ".safetensors"
 MAX_KEPT = 2  # releases whose tables stay in memory; the largest known takes some 100 MB
-Rows = dict[str, tuple[str, Place]]
 
 
-class SafetensorsCheckpoint:
-    """Tensors by name out of the headers of one canonical set of shards; bytes only when asked for.
-
-    Args:
-        source: where the files are.
-        shards: the canonical set, in natural order.
-        rows: tensor -> file and place.
-        header_bytes: read in all.
-        anomalies: what is wrong with index, headers and files.
-    """
-
-    format = "safetensors"
-
-    def __init__(
-        self,
-        source: Source,
-        shards: Sequence[str],
-        rows: Rows,
-        header_bytes: int,
-        anomalies: Sequence[Anomaly],
-    ) -> None:
-        self._source = source
-        self._table = TensorTable(rows)
-        self._files = {file.path: file for file in source.files()}
-        self.shards = tuple(shards)
-        self.header_bytes = header_bytes
-        self.anomalies: Sequence[Anomaly] = tuple(anomalies)
-        self.faults: Sequence[TensorFault] = ()
-
-    @property
-    def tensors(self) -> Mapping[str, TensorInfo]:
-        """All tensors of readable headers, in the order of the shards and of the data within them."""
-        return self._table
-
-    def identity(self, name: str) -> str:
-        """Identity of the tensor's file with its place in it."""
-        file, (dtype, shape, offset, _) = self._table.place(name)
-        return f"{self._files[file].identity}:{offset}:{dtype}:{','.join(map(str, shape))}"
-
-    def path(self, name: str) -> Path:
-        """The local file that holds the tensor, fetched first where it is remote.
-
-        Raises:
-            SourceError: it cannot be fetched.
-        """
-        return self._source.local_path(self._table.place(name)[0])
-
-    def read(self, name: str) -> bytes:
-        """The tensor's bytes as stored.
-
-        Raises:
-            CheckpointError: E301, the file ends before the tensor does.
-        """
-        file, (_, _, offset, length) = self._table.place(name)
-        size = self._files[file].size
-        data = self._source.read(file, offset, offset + length) if offset <= size else b""
-        if len(data) < length:
-            raise CheckpointError(
-                f"tensor {name} should end at byte {offset + length} of {file}, which has {size}",
-                code="E301",
-                remedy="Fetch the shard again.",
-            )
-        return data
-
-
-def open_safetensors(source: Source) -> SafetensorsCheckpoint:
+def open_safetensors(source: Source) -> TensorFiles:
     """Reads index and headers of the canonical set of shards and holds them against each other.
 
     A run opens the same release once a stage; what was read of a pinned revision is kept, so that a hub is
@@ -112,44 +43,51 @@ def open_safetensors(source: Source) -> SafetensorsCheckpoint:
                 _READ[key] = known
                 while len(_READ) > MAX_KEPT:
                     _READ.pop(next(iter(_READ)))
-    return SafetensorsCheckpoint(source, known.shards, known.rows, known.header_bytes, known.anomalies)
+    return TensorFiles(source, known)
 
 
-@dataclass(frozen=True)
-class _Read:
-    shards: Sequence[str]
-    rows: Rows
-    header_bytes: int
-    anomalies: Sequence[Anomaly]
-
-
-_READ: dict[tuple[str, str], _Read] = {}
+_READ: dict[tuple[str, str], HeadersRead] = {}
 _LOCK = threading.Lock()
 
 
-def _read(source: Source) -> _Read:
+def _read(source: Source) -> HeadersRead:
     sizes = {file.path: file.size for file in source.files()}
     index, anomalies = _index(source, sizes)
     shards, more = _canonical(sizes, index)
     anomalies += more
     headers: dict[str, Header] = {}
-    unreadable: list[str] = []
-    for shard, header in read_headers(source, shards, sizes):
+    for shard, header in read_headers(source, shards, sizes).items():
         if isinstance(header, Anomaly):
             anomalies.append(header)
-            unreadable.append(shard)
         else:
             headers[shard] = header
             anomalies += check_size(shard, header, sizes[shard])
-    rows, held, duplicates = merge({shard: header.places for shard, header in headers.items()}, index)
+    declared = [
+        TensorBlock(shard, header.names, header.kinds, header.starts) for shard, header in headers.items()
+    ]
+    consistent = index is not None and agree(index, declared)
+    blocks, duplicates, faults = (declared, [], []) if consistent else merge(declared, index)
     anomalies += duplicates
+    faults += [fault for block in blocks for fault in _cut_off(block, sizes[block.file], headers[block.file])]
     if index is not None:
-        anomalies += reconcile(index, held, unreadable, sizes)
-        data_bytes = sum(place[3] for _, place in rows.values())
+        unreadable = [shard for shard in shards if shard not in headers]
+        disagreements, more_faults = ([], []) if consistent else reconcile(index, declared, unreadable, sizes)
+        anomalies += disagreements
+        faults += more_faults
         if not unreadable and all(file in sizes for file in set(index.shard_of.values())):
+            data_bytes = sum(kind.bytes for block in blocks for kind in block.kinds)
             anomalies += check_total(index, data_bytes, sum(sizes[shard] for shard in shards))
+    layout = {shard: header.digest for shard, header in headers.items()}
     header_bytes = sum(LENGTH_BYTES + header.length for header in headers.values())
-    return _Read(shards, rows, header_bytes, anomalies)
+    return HeadersRead("safetensors", shards, blocks, layout, header_bytes, anomalies, faults)
+
+
+def _cut_off(block: TensorBlock, size: int, header: Header) -> Iterator[TensorFault]:
+    """The tensors that end after their file does."""
+    if size < header.end:
+        for name, kind, start in zip(block.names, block.kinds, block.starts, strict=True):
+            if start + kind.bytes > size:
+                yield TensorFault(name, "cut_off", block.file)
 
 
 def _index(source: Source, sizes: Mapping[str, int]) -> tuple[Index | None, list[Anomaly]]:

@@ -7,56 +7,46 @@ other files.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from day0.adapters.base.dtypes import BITS, FROM_SAFETENSORS, num_bytes
+from day0.adapters.base.checkpoint import TensorKind
 
+from .header_columns import Columns, HeaderError
+from .header_entries import Entry, decode_entries, split_metadata
 from .strict_json import JsonError, Pairs, parse_strict, shorten, unique
 
 LENGTH_BYTES = 8  # the header's own length, little-endian, stands first
 MAX_HEADER_BYTES = 100_000_000  # MAX_HEADER_SIZE of the crate
-MAX_NAME_LENGTH = 1_024  # real names stay below 200; a longer one is an attack on tables and logs
-MAX_RANK = 64  # torch's own limit
-MAX_DIM = 2**63 - 1  # torch counts in signed 64-bit integers
 _POINTER = b"version https://git-lfs"
 _POINTER_FIELD = re.compile(rb"^(oid sha256:([0-9a-f]{64})|size ([0-9]{1,20}))$", re.MULTILINE)
-
-Place = tuple[str, tuple[int, ...], int, int]
-"""Short dtype, shape, first byte from the start of the file, length in bytes."""
-
-
-class HeaderError(ValueError):
-    """A header that breaks a rule.
-
-    Args:
-        code: short stable word for the rule.
-        reason: what was found, with the numbers.
-    """
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
-        self.reason = reason
 
 
 @dataclass(frozen=True)
 class Header:
-    """What one header declares.
+    """What one header declares; the columns are of equal length, in the order of the data.
 
     Attributes:
-        places: tensor name -> where it lies, in the order of the data.
+        names: of the tensors.
+        kinds: dtype, shape and bytes of each.
+        starts: first byte of each, from the start of the file.
         metadata: `__metadata__`; empty where there is none.
         end: size that the file must have.
         length: bytes of the header itself, without the eight that give its length.
+        digest: SHA-256 of the header's bytes.
     """
 
-    places: Mapping[str, Place]
+    names: Sequence[str]
+    kinds: Sequence[TensorKind]
+    starts: Sequence[int]
     metadata: Mapping[str, str]
     end: int
     length: int
+    digest: str
 
 
 def header_length(first: bytes, file_size: int) -> int:
@@ -105,6 +95,43 @@ def parse_header(raw: bytes) -> Header:
     """
     if raw[:1] != b"{":
         raise HeaderError("header_start", "the header does not start with '{'")
+    columns, metadata = _quick(raw) or _strict(raw)
+    base = LENGTH_BYTES + len(raw)
+    if not columns.ordered:
+        columns = columns.sorted()
+    starts = array("Q", [start + base for start in columns.starts])
+    return Header(
+        columns.names,
+        columns.kinds,
+        starts,
+        metadata,
+        end=base + columns.expected,
+        length=len(raw),
+        digest=hashlib.sha256(raw).hexdigest(),
+    )
+
+
+def _quick(raw: bytes) -> tuple[Columns, Mapping[str, str]] | None:
+    """The columns of a header as every writer makes it; None for one that is unusual or broken."""
+    split = split_metadata(raw)
+    if split is None:
+        return None
+    text, begin = split
+    columns = Columns()
+    for entries in decode_entries(raw, begin):
+        if entries is None:
+            return None
+        columns.extend(entries.items())
+    if len(set(columns.names)) < len(columns.names):
+        return None
+    try:
+        return columns, _metadata(parse_strict(text) if text else None)
+    except JsonError:
+        return None
+
+
+def _strict(raw: bytes) -> tuple[Columns, Mapping[str, str]]:
+    """The same by a parser that says what is wrong."""
     try:
         parsed = parse_strict(raw, _collapse({}))
     except JsonError as error:
@@ -113,15 +140,15 @@ def parse_header(raw: bytes) -> Header:
     if not isinstance(parsed, dict):
         raise HeaderError("header_entry", "the header itself looks like a tensor")
     metadata = _metadata(parsed.pop("__metadata__", None))
-    rows = _rows(parsed)
-    base = LENGTH_BYTES + len(raw)
-    return Header(_contiguous(rows, base), metadata, end=base + (rows[-1][1] if rows else 0), length=len(raw))
+    columns = Columns()
+    columns.extend(_entries(parsed))
+    return columns, metadata
 
 
-Kind = tuple[Any, tuple[Any, ...]]
+Collapsed = tuple[tuple[Any, tuple[Any, ...]], Any, Any]
 
 
-def _collapse(kinds: dict[Kind, Kind]) -> Callable[[Pairs], Any]:
+def _collapse(kinds: dict[Any, Any]) -> Callable[[Pairs], Any]:
     """A hook that makes each tensor's object three small values at once.
 
     The largest legal header holds a million tensors; as dictionaries they would take half a gigabyte more.
@@ -138,9 +165,12 @@ def _collapse(kinds: dict[Kind, Kind]) -> Callable[[Pairs], Any]:
         try:
             kind = (found["dtype"], tuple(found["shape"]))
             start, end = offsets
-            return kinds.setdefault(kind, kind), start, end
         except (TypeError, KeyError, ValueError):
             return None
+        try:
+            return kinds.setdefault(kind, kind), start, end
+        except TypeError:  # a list or an object where a word or a number belongs
+            return kind, start, end
 
     return collapse
 
@@ -153,68 +183,19 @@ def _metadata(value: Any) -> dict[str, str]:
     return value
 
 
-Row = tuple[int, int, str, str, tuple[int, ...]]
-
-
-def _rows(parsed: dict[str, Any]) -> list[Row]:
-    """First and last byte, name, dtype and shape of every tensor, in the order of the data."""
-    known: dict[Kind, tuple[str, tuple[int, ...], int]] = {}
-    rows: list[Row] = []
+def _entries(parsed: dict[str, Any]) -> Iterator[tuple[str, Entry]]:
     while parsed:  # emptied on the way, so that a large header is not held twice
-        name, entry = parsed.popitem()
-        if len(name) > MAX_NAME_LENGTH:
-            raise HeaderError("header_name", f"tensor name {shorten(name)} has {len(name)} characters")
+        name = next(iter(parsed))
+        entry = parsed.pop(name)
         if not isinstance(entry, tuple):
             raise HeaderError(
                 "header_entry", f"tensor {shorten(name)} lacks a proper dtype, shape or data_offsets"
             )
-        key, start, end = entry
-        kind = known.get(key)
-        if kind is None:
-            kind = known[key] = _checked_kind(name, *key)
-        if type(start) is not int or type(end) is not int or not 0 <= start <= end:
-            raise HeaderError("header_offsets", f"tensor {shorten(name)} has impossible data_offsets")
-        if end - start != kind[2]:
-            raise HeaderError(
-                "header_size",
-                f"tensor {shorten(name)} has {end - start} bytes, {kind[0]} {list(kind[1])} needs {kind[2]}",
-            )
-        rows.append((start, end, name, kind[0], kind[1]))
-    rows.sort()
-    return rows
-
-
-def _checked_kind(name: str, dtype: Any, shape: Sequence[Any]) -> tuple[str, tuple[int, ...], int]:
-    short = FROM_SAFETENSORS.get(dtype) if isinstance(dtype, str) else None
-    if short is None:
-        raise HeaderError(
-            "header_dtype", f"tensor {shorten(name)} has the unknown dtype {shorten(str(dtype))}"
-        )
-    if len(shape) > MAX_RANK:
-        raise HeaderError("header_shape", f"tensor {shorten(name)} has {len(shape)} dimensions")
-    elements = 1
-    for dim in shape:
-        if type(dim) is not int or not 0 <= dim <= MAX_DIM:
+        (dtype, shape), start, end = entry
+        if not isinstance(dtype, str):
+            raise HeaderError("header_dtype", f"tensor {shorten(name)} has a dtype that is no word")
+        if not all(type(dim) is int for dim in shape):
             raise HeaderError("header_shape", f"tensor {shorten(name)} has an impossible dimension")
-        elements *= dim
-    if elements > MAX_DIM:
-        raise HeaderError("header_shape", f"tensor {shorten(name)} has more elements than can be counted")
-    if BITS[short] * elements % 8:
-        raise HeaderError(
-            "header_bits", f"tensor {shorten(name)} does not fill whole bytes: {elements} elements of {short}"
-        )
-    return short, tuple(shape), num_bytes(short, elements)
-
-
-def _contiguous(rows: Sequence[Row], base: int) -> dict[str, Place]:
-    places: dict[str, Place] = {}
-    expected = 0
-    for start, end, name, dtype, shape in rows:
-        if start != expected:
-            what = "a hole before" if start > expected else "an overlap at"
-            raise HeaderError(
-                "header_gap", f"the data have {what} tensor {shorten(name)}: byte {start} for {expected}"
-            )
-        places[name] = (dtype, shape, base + start, end - start)
-        expected = end
-    return places
+        if type(start) is not int or type(end) is not int:
+            raise HeaderError("header_offsets", f"tensor {shorten(name)} has impossible data_offsets")
+        yield name, Entry(dtype, shape, (start, end))

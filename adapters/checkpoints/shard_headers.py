@@ -2,59 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from day0.adapters.base.errors import SourceError
+from day0.adapters.base.progress import log_progress
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
 
-from .safetensors_header import (
-    LENGTH_BYTES,
-    Header,
-    HeaderError,
-    describe_pointer,
-    header_length,
-    parse_header,
-)
+from .header_columns import HeaderError
+from .safetensors_header import LENGTH_BYTES, Header, describe_pointer, header_length, parse_header
 
 READERS = 16  # requests in flight; a hub allows some thousand per five minutes and answers in 50 ms
-BATCH_BYTES = 32 * 2**20  # of raw headers held at once, apart from a single larger one
+HELD_BYTES = 32 * 2**20  # of raw headers held at once, apart from a single larger one
 
 
 def read_headers(
     source: Source, shards: Sequence[str], sizes: Mapping[str, int]
-) -> Iterator[tuple[str, Header | Anomaly]]:
-    """Yields each shard with its header or with what is wrong with it, in the order given.
+) -> Mapping[str, Header | Anomaly]:
+    """Each shard, in the order given, with its header or with what is wrong with it.
 
-    Reads the eight bytes that give each header's length, then exactly the headers.
+    Reads the eight bytes that give each header's length, then exactly the headers, many at once; they are
+    parsed as they come, and no more than `HELD_BYTES` of them wait for that.
 
     Raises:
         InputError: the hub refuses or cannot be reached.
     """
+    found: dict[str, Header | Anomaly] = {}
+    budget = _Budget(HELD_BYTES)
+    read_bytes = 0
     with ThreadPoolExecutor(READERS, thread_name_prefix="headers") as pool:
-        lengths = dict(
-            zip(shards, pool.map(lambda shard: _length(source, shard, sizes[shard]), shards), strict=True)
-        )
-        for batch in _batches(shards, lengths):
-            raws = pool.map(lambda shard: _raw(source, shard, lengths[shard]), batch)
-            for shard, raw in zip(batch, raws, strict=True):
-                yield shard, raw if isinstance(raw, Anomaly) else _parsed(shard, raw)
+        waiting = {pool.submit(_read, source, shard, sizes[shard], budget): shard for shard in shards}
+        try:
+            for future in as_completed(waiting):
+                shard, raw = waiting.pop(future), future.result()
+                if isinstance(raw, Anomaly):
+                    found[shard] = raw
+                else:
+                    read_bytes += LENGTH_BYTES + len(raw)
+                    found[shard] = _parsed(shard, raw)
+                    budget.give(len(raw))
+                del future, raw
+                log_progress("headers", len(found), len(shards), f"{read_bytes:,} bytes")
+        except BaseException:
+            budget.close()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return {shard: found[shard] for shard in shards}
 
 
-def _batches(shards: Sequence[str], lengths: Mapping[str, int | Anomaly]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    held = 0
-    for shard in shards:
-        length = lengths[shard]
-        need = length if isinstance(length, int) else 0
-        if batch and held + need > BATCH_BYTES:
-            yield batch
-            batch, held = [], 0
-        batch.append(shard)
-        held += need
-    if batch:
-        yield batch
+class _Budget:
+    """Bytes that may be held at once; a single larger amount is let through alone."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def take(self, amount: int) -> None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or not self._held or self._held + amount <= self._limit
+            )
+            self._held += amount
+
+    def give(self, amount: int) -> None:
+        with self._changed:
+            self._held -= amount
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def _read(source: Source, shard: str, size: int, budget: _Budget) -> bytes | Anomaly:
+    length = _length(source, shard, size)
+    if isinstance(length, Anomaly):
+        return length
+    budget.take(length)
+    raw = _raw(source, shard, length)
+    if isinstance(raw, Anomaly):
+        budget.give(length)
+    return raw
 
 
 def _length(source: Source, shard: str, size: int) -> int | Anomaly:
@@ -69,9 +102,7 @@ def _length(source: Source, shard: str, size: int) -> int | Anomaly:
         return broken("shard_unreadable", shard, error.message)
 
 
-def _raw(source: Source, shard: str, length: int | Anomaly) -> bytes | Anomaly:
-    if isinstance(length, Anomaly):
-        return length
+def _raw(source: Source, shard: str, length: int) -> bytes | Anomaly:
     try:
         raw = source.read(shard, LENGTH_BYTES, LENGTH_BYTES + length)
     except SourceError as error:

@@ -11,14 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import NamedTuple
 
-from day0.adapters.base.checkpoint import TensorInfo, tensor_rows
+from day0.adapters.base.checkpoint import TensorBlock, TensorInfo, TensorKind, tensor_blocks
 
 LAYER_WORDS = frozenset({"layers", "layer", "h", "blocks", "block", "blk", "resblocks"})
 EXPERT_WORDS = frozenset({"experts", "expert"})
 
 # At most nine digits: longer ones are no index and `int` refuses absurd ones.
-_INDEX = re.compile(r"\.([0-9]{1,9})(?=\.|$)")
+_INDEX = re.compile(r"\.([0-9]{1,9})(?=\.|\Z)")
+_DIGITS = re.compile(r"[0-9]+")
+_ZEROES = str.maketrans("123456789", "000000000")
 
 
 @dataclass(frozen=True)
@@ -99,31 +102,79 @@ class Listing:
 
 def list_tensors(tensors: Mapping[str, TensorInfo]) -> Listing:
     """Folds all tensors in one pass."""
-    patterns: dict[tuple[str, ...], Pattern] = {}
-    groups: dict[tuple[int, str, str, tuple[int, ...]], Group] = {}
+    fold = _Fold()
     files: dict[str, FileCount] = {}
-    for name, dtype, shape, path, size in tensor_rows(tensors):
-        parts = _INDEX.split(name)
-        texts = tuple(parts[::2])
-        pattern = patterns.get(texts)
-        if pattern is None:
-            pattern = patterns[texts] = _make_pattern(texts)
-        indices = parts[1::2]
-        layer = indices.pop(pattern.layer_slot) if pattern.layer_slot >= 0 else ""
-        key = (id(pattern), layer, dtype, shape)
-        group = groups.get(key)
-        if group is None:
-            group = groups[key] = Group(pattern, int(layer) if layer else None, dtype, shape, name)
-        group.count += 1
-        group.bytes += size
-        if indices:
-            group.others.append(tuple(indices))
-        file = files.get(path)
-        if file is None:
-            file = files[path] = FileCount()
-        file.tensors += 1
-        file.dtypes.add(dtype)
-    return Listing(tuple(groups.values()), files)
+    for block in tensor_blocks(tensors):
+        fold.add(block)
+        file = files.setdefault(block.file, FileCount())
+        file.tensors += len(block.names)
+        file.dtypes.update(kind.dtype for kind in set(block.kinds))
+    return Listing(tuple(fold.groups.values()), files)
+
+
+class _Form(NamedTuple):
+    """Where the digits of a name stand; names that differ only in their digits have one form.
+
+    Attributes:
+        layer: first and last place of the layer's index; None where there is none.
+        others: of every other index.
+        fixed: of digits that belong to the name, as in `w1`.
+    """
+
+    layer: tuple[int, int] | None
+    others: Sequence[tuple[int, int]]
+    fixed: Sequence[tuple[int, int]]
+
+
+class _Fold:
+    """Groups as they grow. What many tensors share is made once: half a million take a second."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[str, str, TensorKind], Group] = {}
+        self._forms: dict[str, _Form] = {}
+        self._patterns: dict[str, Pattern] = {}
+        self._by_text: dict[str, Pattern] = {}
+        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def add(self, block: TensorBlock) -> None:
+        """Takes the tensors of one file."""
+        groups, forms, patterns, shared = self.groups, self._forms, self._patterns, self._shared
+        for name, mask, kind in zip(block.names, _masks(block.names), block.kinds, strict=True):
+            place, slots, fixed = forms.get(mask) or self._form(name, mask)
+            key = mask + "".join([name[a:b] for a, b in fixed]) if fixed else mask
+            pattern = patterns.get(key) or self._pattern(name, key)
+            layer = name[place[0] : place[1]] if place else ""
+            group = groups.get((pattern.text, layer, kind))
+            if group is None:
+                number = int(layer) if place else None
+                group = Group(pattern, number, kind.dtype, kind.shape, name)
+                groups[pattern.text, layer, kind] = group
+            group.count += 1
+            group.bytes += kind.bytes
+            if slots:
+                others = tuple([name[a:b] for a, b in slots])
+                group.others.append(shared.setdefault(others, others))
+
+    def _form(self, name: str, mask: str) -> _Form:
+        indices = [match.span(1) for match in _INDEX.finditer(name)]
+        slot = _make_pattern(_INDEX.split(name)[::2]).layer_slot
+        fixed = [span.span() for span in _DIGITS.finditer(name) if span.span() not in indices]
+        layer = indices.pop(slot) if slot >= 0 else None
+        form = self._forms[mask] = _Form(layer, tuple(indices), tuple(fixed))
+        return form
+
+    def _pattern(self, name: str, key: str) -> Pattern:
+        pattern = _make_pattern(_INDEX.split(name)[::2])
+        pattern = self._patterns[key] = self._by_text.setdefault(pattern.text, pattern)
+        return pattern
+
+
+def _masks(names: Sequence[str]) -> Sequence[str]:
+    """Each name with every digit made a 0: names of one form look the same."""
+    masks = "\n".join(names).translate(_ZEROES).split("\n")
+    if len(masks) == len(names):
+        return masks
+    return [name.translate(_ZEROES) for name in names]  # a hostile name holds a line break
 
 
 def _make_pattern(texts: Sequence[str]) -> Pattern:

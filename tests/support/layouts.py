@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from day0.adapters.base.checkpoint import TensorFault, TensorInfo
+from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorInfo, TensorKind
 from day0.adapters.base.dtypes import FROM_SAFETENSORS, num_bytes
 from day0.adapters.base.release import Release
 from day0.adapters.base.values import Anomaly
@@ -35,6 +35,7 @@ class HeaderCheckpoint:
     format: str = "safetensors"
     anomalies: Sequence[Anomaly] = ()
     faults: Sequence[TensorFault] = ()
+    layout: Mapping[str, str] = field(default_factory=dict)
     header_bytes: int = 0
     reads: list[str] = field(default_factory=list)
 
@@ -75,11 +76,17 @@ def expand_layout(name: str) -> Iterator[tuple[str, str, tuple[int, ...]]]:
 def layout_release(name: str) -> Release:
     """A real release from its layout and config, with as many shards as the real one has."""
     shards = tuple(f"model-{number:05}.safetensors" for number in range(int(truth(name)["totals.shards"])))
-    rows = {
-        text: (shards[position % len(shards)], (dtype, shape, 0, num_bytes(dtype, prod(shape))))
-        for position, (text, dtype, shape) in enumerate(expand_layout(name))
-    }
-    tensors = TensorTable(rows)
+    rows = [
+        (text, TensorKind(dtype, shape, num_bytes(dtype, prod(shape))))
+        for text, dtype, shape in expand_layout(name)
+    ]
+    held = [rows[number :: len(shards)] for number in range(len(shards))]
+    tensors = TensorTable(
+        [
+            TensorBlock(shard, [text for text, _ in part], [kind for _, kind in part], [0] * len(part))
+            for shard, part in zip(shards, held, strict=True)
+        ]
+    )
     config = json.loads((FIXTURES / "configs" / name / "config.json").read_text())
     return Release(model=name, source=None, config=config, checkpoint=HeaderCheckpoint(tensors, shards))
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
+from day0.adapters.checkpoints import header_entries, safetensors_header
 from day0.adapters.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
     HeaderError,
@@ -40,12 +41,30 @@ BROKEN: dict[str, tuple[str, bytes]] = {
         b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'
         b'"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}',
     ),
+    "duplicate beside others": (
+        "header_duplicate",
+        b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],'
+        b'"data_offsets":[1,2]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+    ),
+    "key twice in an entry": (
+        "header_duplicate",
+        b'{"a":{"dtype":"U8","dtype":"I8","shape":[1],"data_offsets":[0,1]}}',
+    ),
+    "metadata twice": (
+        "header_duplicate",
+        b'{"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+        b'"__metadata__":{"format":"pt"}}',
+    ),
+    "metadata key twice": ("header_duplicate", b'{"__metadata__":{"x":"1","x":"2"}}'),
+    "text behind": ("header_json", b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}} x'),
+    "comma at the end": ("header_json", b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},}'),
+    "huge offset": ("header_size", header(a=GOOD | {"data_offsets": [0, 2**70]})),
     "metadata list": ("header_metadata", header(__metadata__=["x"])),
     "metadata number": ("header_metadata", header(__metadata__={"x": 1})),
     "entry is a number": ("header_entry", header(a=1)),
     "no dtype": ("header_entry", header(a={"shape": [2], "data_offsets": [0, 8]})),
     "three offsets": ("header_entry", header(a=GOOD | {"data_offsets": [0, 4, 8]})),
-    "shape of lists": ("header_entry", header(a=GOOD | {"shape": [[2]]})),
+    "shape of lists": ("header_shape", header(a=GOOD | {"shape": [[2]]})),
     "unknown dtype": ("header_dtype", header(a=GOOD | {"dtype": "U3"})),
     "dtype is a number": ("header_dtype", header(a=GOOD | {"dtype": 7})),
     "negative dim": ("header_shape", header(a=GOOD | {"shape": [-2]})),
@@ -95,15 +114,37 @@ def test_a_good_header_gives_absolute_places_in_the_order_of_the_data() -> None:
     )
     read = parse_header(raw)
     base = 8 + len(raw)
-    assert list(read.places) == ["early", "empty", "late"]
-    assert read.places["late"] == ("bf16", (2, 3), base + 8, 12)
+    assert read.names == ["early", "empty", "late"]
+    assert read.kinds[2] == ("bf16", (2, 3), 12)
+    assert list(read.starts) == [base, base + 8, base + 8]
     assert read.metadata == {"format": "pt"}
     assert read.end == base + 20
 
 
 def test_metadata_may_be_null_and_the_header_padded_and_empty() -> None:
-    assert parse_header(b'{"__metadata__":null}   ').places == {}
+    assert parse_header(b'{"__metadata__":null}   ').names == []
     assert parse_header(b"{}").end == 10
+
+
+def test_names_that_look_like_json_are_read_as_names() -> None:
+    layout = {name: ("U8", [1]) for name in ("a},", "},", '"', "\\", "dtype", "data_offsets", "\u00e9", "\n")}
+    raw, data = header_of(layout)
+    assert parse_header(raw).names == list(layout)
+    assert parse_header(raw).end == 8 + len(raw) + data
+
+
+def test_a_header_of_many_pieces_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header_entries, "PIECE_BYTES", 100)
+    layout = {f"layer.{number}.weight": ("BF16", [number, 2]) for number in range(200)}
+    raw, data = header_of(layout, {"format": "pt", "note": 'a "quoted" \\ word'})
+    read = parse_header(raw)
+    assert read.names == list(layout)
+    assert read.end == 8 + len(raw) + data == read.starts[-1] + 199 * 2 * 2
+    assert read.metadata["note"] == 'a "quoted" \\ word'
+    twice = raw[:-1] + b',"layer.0.weight":{"dtype":"BF16","shape":[0,2],"data_offsets":[0,0]}}'
+    with pytest.raises(HeaderError) as caught:
+        parse_header(twice)
+    assert caught.value.code == "header_duplicate"
 
 
 def test_length_is_checked_against_format_and_file() -> None:
@@ -150,6 +191,37 @@ def test_no_header_ends_in_anything_but_a_reason(raw: bytes) -> None:
     assert read.end >= 8 + len(raw)
 
 
+def outcome(raw: bytes) -> Any:
+    try:
+        read = parse_header(raw)
+    except HeaderError as error:
+        return error.code
+    return read.names, read.kinds, list(read.starts), read.metadata, read.end
+
+
+small = st.fixed_dictionaries(
+    {"dtype": st.sampled_from(["U8", "BF16"]), "shape": st.lists(st.integers(0, 2), max_size=2),
+     "data_offsets": st.tuples(st.integers(0, 4), st.integers(0, 4))},
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    parts=st.lists(
+        st.tuples(st.sampled_from(["a", "b", "__metadata__", 'q"', "},"]), small | st.just({"format": "pt"})),
+        max_size=4,
+    ),
+    spaces=st.sampled_from(["", " ", "\n"]),
+)
+def test_the_quick_way_and_the_strict_one_agree(parts: list[tuple[str, Any]], spaces: str) -> None:
+    items = (f"{json.dumps(name)}{spaces}:{json.dumps(value)}" for name, value in parts)
+    raw = f"{{{spaces.join(['', ','.join(items)])}}}{spaces}".encode()
+    quick = outcome(raw)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(safetensors_header, "_quick", lambda raw: None)
+        assert quick == outcome(raw)
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     layout=st.dictionaries(
@@ -164,6 +236,6 @@ def test_every_whole_header_is_read(layout: dict[str, tuple[str, list[int]]]) ->
     raw, data = header_of(layout)
     read = parse_header(raw)
     assert read.end == 8 + len(raw) + data
-    assert {name: place[1] for name, place in read.places.items()} == {
+    assert {name: kind.shape for name, kind in zip(read.names, read.kinds, strict=True)} == {
         name: tuple(shape) for name, (_, shape) in layout.items()
     }

@@ -1,0 +1,130 @@
+"""The tensors of one header as columns, each row checked by the rules of the format as it comes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from day0.adapters.base.checkpoint import TensorKind
+from day0.adapters.base.dtypes import BITS, FROM_SAFETENSORS, num_bytes
+
+from .header_entries import Entry
+from .strict_json import shorten
+
+MAX_NAME_LENGTH = 1_024  # real names stay below 200; a longer one is an attack on tables and logs
+MAX_RANK = 64  # torch's own limit
+MAX_DIM = 2**63 - 1  # torch counts in signed 64-bit integers
+
+
+class HeaderError(ValueError):
+    """A header that breaks a rule.
+
+    Args:
+        code: short stable word for the rule.
+        reason: what was found, with the numbers.
+    """
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class Columns:
+    """Names, kinds and first bytes, in the order in which they were given.
+
+    Attributes:
+        names: of the tensors.
+        kinds: of each, shared by those that are alike.
+        starts: first byte of each, from the start of the data.
+        expected: where the next tensor has to begin, as long as `ordered` holds.
+        ordered: whether each tensor so far begins where the one before it ends.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.kinds: list[TensorKind] = []
+        self.starts: list[int] = []
+        self.expected = 0
+        self.ordered = True
+        self._known: dict[tuple[str, tuple[int, ...]], TensorKind] = {}
+
+    def extend(self, rows: Iterable[tuple[str, Entry]]) -> None:
+        """Takes further tensors by name.
+
+        Raises:
+            HeaderError: one breaks a rule.
+        """
+        known, expected = self._known, self.expected
+        names, kinds, starts = self.names, self.kinds, self.starts
+        for name, entry in rows:
+            start, end = entry.data_offsets
+            kind = known.get((entry.dtype, entry.shape)) or self._learn(name, entry)
+            if end - start != kind.bytes:
+                raise _wrong_size(name, kind, start, end)
+            if start != expected:
+                self.ordered = False
+            expected = end
+            names.append(name)
+            kinds.append(kind)
+            starts.append(start)
+        self.expected = expected
+        longest = max(names, key=len, default="")
+        if len(longest) > MAX_NAME_LENGTH:
+            message = f"tensor name {shorten(longest)} has {len(longest)} characters"
+            raise HeaderError("header_name", message)
+
+    def sorted(self) -> Columns:
+        """The same in the order of the data.
+
+        Raises:
+            HeaderError: `header_gap`, the data have a hole or overlap.
+        """
+        ends = (start + kind.bytes for start, kind in zip(self.starts, self.kinds, strict=True))
+        # Empty tensors begin where the next one does: the end decides, so that they come first.
+        rows = sorted(zip(self.starts, ends, self.names, self.kinds, strict=True), key=lambda row: row[:3])
+        ordered = Columns()
+        for start, end, name, kind in rows:
+            if start < 0:
+                raise _wrong_size(name, kind, start, end)
+            if start != ordered.expected:
+                what = "a hole before" if start > ordered.expected else "an overlap at"
+                message = f"the data have {what} tensor {shorten(name)}: byte {start} for {ordered.expected}"
+                raise HeaderError("header_gap", message)
+            ordered.expected = end
+            ordered.names.append(name)
+            ordered.kinds.append(kind)
+            ordered.starts.append(start)
+        return ordered
+
+    def _learn(self, name: str, entry: Entry) -> TensorKind:
+        kind = self._known[entry.dtype, entry.shape] = _checked_kind(name, entry.dtype, entry.shape)
+        return kind
+
+
+def _wrong_size(name: str, kind: TensorKind, start: int, end: int) -> HeaderError:
+    if not 0 <= start <= end:
+        return HeaderError("header_offsets", f"tensor {shorten(name)} has impossible data_offsets")
+    message = (
+        f"tensor {shorten(name)} has {end - start} bytes, {kind.dtype} {list(kind.shape)} needs {kind.bytes}"
+    )
+    return HeaderError("header_size", message)
+
+
+def _checked_kind(name: str, dtype: str, shape: tuple[int, ...]) -> TensorKind:
+    short = FROM_SAFETENSORS.get(dtype)
+    if short is None:
+        raise HeaderError("header_dtype", f"tensor {shorten(name)} has the unknown dtype {shorten(dtype)}")
+    if len(shape) > MAX_RANK:
+        raise HeaderError("header_shape", f"tensor {shorten(name)} has {len(shape)} dimensions")
+    elements = 1
+    for dim in shape:
+        if not 0 <= dim <= MAX_DIM:
+            raise HeaderError("header_shape", f"tensor {shorten(name)} has an impossible dimension")
+        elements *= dim
+    if elements > MAX_DIM:
+        raise HeaderError("header_shape", f"tensor {shorten(name)} has more elements than can be counted")
+    if BITS[short] * elements % 8:
+        raise HeaderError(
+            "header_bits", f"tensor {shorten(name)} does not fill whole bytes: {elements} elements of {short}"
+        )
+    return TensorKind(short, shape, num_bytes(short, elements))

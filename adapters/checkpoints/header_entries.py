@@ -1,0 +1,85 @@
+"""The entries of a safetensors header as typed rows, decoded in pieces: quick, and in bounded memory.
+
+`None` is the answer to everything unusual (a broken rule, an escape, a key twice): the caller then parses the
+header strictly, which takes three times as long and says what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+PIECE_BYTES = 4 * 2**20  # of header decoded at once; each byte becomes about five in memory for a moment
+_KEYS = (b'"dtype"', b'"shape"', b'"data_offsets"')
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_METADATA = re.compile(
+    rb'\{\s*"__metadata__"\s*:\s*(\{\s*(?:'
+    + _TEXT
+    + rb"\s*:\s*"
+    + _TEXT
+    + rb"\s*,?\s*)*\})\s*(?:,\s*|(?=\}))"
+)
+_WORD = b'"__metadata__"'
+
+
+class Entry(msgspec.Struct, gc=False):
+    """One tensor as its header writes it.
+
+    Attributes:
+        dtype: as safetensors names it.
+        shape: rows first.
+        data_offsets: first byte and the one after the last, from the start of the data.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+_DECODER = msgspec.json.Decoder(dict[str, Entry])
+
+
+def split_metadata(raw: bytes) -> tuple[bytes, int] | None:
+    """The text of `__metadata__` (empty where there is none) and where the tensors' entries begin.
+
+    None where it stands anywhere but first, or looks like anything but an object of strings.
+    """
+    found = _METADATA.match(raw)
+    begin = found.end() if found else 1
+    return None if raw.find(_WORD, begin) >= 0 else (found[1] if found else b"", begin)
+
+
+def decode_entries(raw: bytes, begin: int) -> Iterator[dict[str, Entry] | None]:
+    """Yields the entries piece by piece, in their order; None, and then no more, where they are unusual.
+
+    Args:
+        raw: the header.
+        begin: where the first entry begins.
+    """
+    end = raw.rfind(b"}")
+    if end < begin or raw[end + 1 :].strip() or raw.find(b"\\", begin) >= 0:
+        yield None
+        return
+    while begin < end:
+        stop = _boundary(raw, begin, end)
+        piece = b"{" + raw[begin:stop] + b"}"
+        try:
+            entries = _DECODER.decode(piece)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            yield None
+            return
+        if any(piece.count(key) != len(entries) for key in _KEYS):  # a key came twice and one was dropped
+            yield None
+            return
+        yield entries
+        begin = stop + 1  # the comma between two pieces
+
+
+def _boundary(raw: bytes, begin: int, end: int) -> int:
+    """Just behind an entry. A name that looks like the end of one spoils the decoding and nothing else."""
+    if end - begin <= PIECE_BYTES:
+        return end
+    found = raw.find(b'},"', begin + PIECE_BYTES, end)
+    return end if found < 0 else found + 1

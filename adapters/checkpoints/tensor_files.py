@@ -1,0 +1,92 @@
+"""The tensors of a set of files, by name: from their headers at once, their bytes only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorInfo
+from day0.adapters.base.errors import CheckpointError
+from day0.adapters.base.source import Source
+from day0.adapters.base.values import Anomaly
+
+from .table import TensorTable
+
+
+@dataclass(frozen=True)
+class HeadersRead:
+    """What the headers of one canonical set of files say.
+
+    Attributes:
+        format: `safetensors` or `gguf`.
+        shards: the set, in natural order, unreadable ones included.
+        blocks: what each readable file holds; no tensor comes twice.
+        layout: file -> digest of its header.
+        header_bytes: of all readable files.
+        anomalies: what is wrong with index, headers and files.
+        faults: every tensor that is not consistent.
+    """
+
+    format: str
+    shards: Sequence[str]
+    blocks: Sequence[TensorBlock]
+    layout: Mapping[str, str]
+    header_bytes: int
+    anomalies: Sequence[Anomaly]
+    faults: Sequence[TensorFault] = ()
+
+
+class TensorFiles:
+    """A checkpoint whose tensors lie in files of one format.
+
+    Args:
+        source: where the files are.
+        read: what their headers say.
+    """
+
+    def __init__(self, source: Source, read: HeadersRead) -> None:
+        self._source = source
+        self._table = TensorTable(read.blocks)
+        self._files = {file.path: file for file in source.files()}
+        self.format = read.format
+        self.shards = tuple(read.shards)
+        self.layout = read.layout
+        self.header_bytes = read.header_bytes
+        self.anomalies: Sequence[Anomaly] = tuple(read.anomalies)
+        self.faults: Sequence[TensorFault] = tuple(read.faults)
+
+    @property
+    def tensors(self) -> Mapping[str, TensorInfo]:
+        """All tensors of readable headers, in the order of the files and of the data within them."""
+        return self._table
+
+    def identity(self, name: str) -> str:
+        """Identity of the tensor's file with its place in it."""
+        file, kind, offset = self._table.place(name)
+        return f"{self._files[file].identity}:{offset}:{kind.dtype}:{','.join(map(str, kind.shape))}"
+
+    def path(self, name: str) -> Path:
+        """The local file that holds the tensor, fetched first where it is remote.
+
+        Raises:
+            SourceError: it cannot be fetched.
+        """
+        return self._source.local_path(self._table.place(name)[0])
+
+    def read(self, name: str) -> bytes:
+        """The tensor's bytes as stored, blocks and all.
+
+        Raises:
+            CheckpointError: E301, the file ends before the tensor does.
+        """
+        file, kind, offset = self._table.place(name)
+        size = self._files[file].size
+        data = self._source.read(file, offset, offset + kind.bytes) if offset <= size else b""
+        if len(data) < kind.bytes:
+            raise CheckpointError(
+                f"tensor {name} should end at byte {offset + kind.bytes} of {file}, which has {size}",
+                code="E301",
+                remedy="Fetch the file again.",
+            )
+        return data
