@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 
 from day0.adapters.base.errors import InputError, SourceError
@@ -19,12 +19,15 @@ from .hub_cache import HubCache, content_hash, matches
 from .hub_errors import explained
 from .local import LocalSource
 from .paths import is_inside
+from .staging import Stager
+from .staging_place import StagingPlace
 
 MAX_KEPT = 300_000_000  # bytes; larger files are read whole without being kept: weights come by `local_path`
 _MAX_LISTED = 8  # commits whose listing stays in memory; a commit never changes, and a run opens it often
 _MODEL_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]{1,255}")  # what git allows in the name of a ref
 _LISTED: dict[tuple[str, str, str], Sequence[Entry]] = {}
+_BRANCHES: dict[tuple[str, str, str], str] = {}  # a run pins a branch once and names the commit from then on
 _LOCK = threading.Lock()
 
 
@@ -39,7 +42,7 @@ class HubSource:
         commit: full hash.
         entries: all files of the commit.
         cache: of this model.
-        branch: the branch or tag that stood for the commit; None where the commit itself was asked for.
+        branch: the branch or tag by which this process came to the commit; None where it was named itself.
         online: whether anything may be fetched.
     """
 
@@ -116,35 +119,27 @@ class HubSource:
             yield from self._remote(entry).stream(start, last, chunk)
 
     def local_path(self, path: str) -> Path:
-        """The file in the hub cache, fetched first where it is not there yet.
+        """The file in the hub cache, staged first where it is not there yet: resumable, by its hash.
 
         Raises:
-            SourceError: E201, the commit has no such file.
+            SourceError: E201, the commit has no such file; what staging meets, see `Stager.ensure`.
             InputError: the hub cannot be reached or refuses, see `hub_errors.explain`.
         """
-        entry = self._entry(path)
-        cached = self._cached(entry)
-        if cached is not None:
-            return cached
-        from huggingface_hub import hf_hub_download
+        return self.stager.ensure(self._entry(path).path)
 
-        fetch = partial(
-            hf_hub_download, self.name, path,
-            revision=self.revision, endpoint=hub_settings.endpoint(), cache_dir=self._cache.root,
-        )  # fmt: skip
-        return Path(fetch())
+    @cached_property
+    def stager(self) -> Stager:
+        """Brings ranges and whole files into the hub cache."""
+        place = StagingPlace(self._cache.snapshot(self.revision).parent.parent, self.revision)
+        return Stager(self.name, self._files, place, self.stream)
 
-    def moved(self, branch: str | None = None) -> Anomaly | None:
-        """What became of the branch since: None where it still stands for this commit, or cannot be asked.
-
-        Args:
-            branch: the one by which a caller came to the commit that this source was opened with.
-        """
-        asked = branch or self.branch
-        if asked is None or COMMIT.fullmatch(asked) or not self._online:
+    def moved(self) -> Anomaly | None:
+        """What became of the branch since: None where it still stands for this commit, or cannot be asked."""
+        asked = self.branch
+        if asked is None or not self._online:
             return None
         try:
-            commit = find_commit(self.name, asked)
+            commit = find_commit(self.name, asked, patient=False)
         except InputError:  # a remark is not worth the inventory
             return None
         if commit == self.revision:
@@ -233,10 +228,12 @@ def open_source(model: str, revision: str | None = None) -> HubSource | LocalSou
     pinned = revision is not None and COMMIT.fullmatch(revision) is not None
     commit = revision if revision is not None and pinned else find_commit(model, revision)
     entries = _listed(model, commit)
-    branch = None if pinned else revision or hub_settings.MAIN
     cache.keep_listing(commit, entries)
-    if branch is not None:
-        cache.keep_ref(branch, commit)
+    key = (hub_settings.endpoint(), model, commit)
+    if not pinned:
+        cache.keep_ref(revision or hub_settings.MAIN, commit)
+        _BRANCHES[key] = revision or hub_settings.MAIN
+    branch = _BRANCHES.get(key)
     return HubSource(model, commit, entries, cache=cache, branch=branch)
 
 

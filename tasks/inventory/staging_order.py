@@ -1,8 +1,8 @@
 """In which order the weights of a release should come, so that the minimal run can start early.
 
 Embedding, the first layer of each kind (attention with feed-forward), the final norm and whatever else stands
-outside the layers, the head; then the remaining layers in order; then multi-token prediction, and vision, audio
-and their projectors last. Each file is completed, and with that verified, when all of it has been asked for.
+outside the layers, the head; then the remaining layers in order; then multi-token prediction, and vision,
+audio and their projectors last. A file is verified as soon as all of it is here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Step = tuple[int, float]
 def staging_order(
     checkpoint: Checkpoint, facts: InventoryFacts, files: Iterable[SourceFile] = ()
 ) -> Sequence[Wanted]:
-    """What to stage, first things first: the ranges of the tensors, then every file of the canonical set whole.
+    """What to stage, first things first: ranges of tensors, then every file of the canonical set whole.
 
     Args:
         checkpoint: gives each tensor its place.
