@@ -7,10 +7,11 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from day0.adapters.base.errors import AccessError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
@@ -49,7 +50,8 @@ def pin_model(model: str, revision: str | None) -> tuple[str, str | None]:
     if Path(name).is_file():
         return name, None
     source = open_source(name, named)
-    read_config(source)
+    with suppress(AccessError):  # its listing alone is worth a record
+        read_config(source)
     return name, None if Path(name).is_dir() else source.revision
 
 

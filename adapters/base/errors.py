@@ -2,6 +2,7 @@
 
 Day0Error
 ├── InputError            the command or its input cannot be used; exit status 2, no record is made
+│   └── AccessError       the release is there and listed, but this account may not read its files
 ├── SourceError           a file of the release cannot be listed or read
 ├── CheckpointError       a tensor file is not what its format demands
 ├── SkeletonError         the structure cannot be built (unknown type, needs repository code)
@@ -46,6 +47,12 @@ class InputError(Day0Error):
     """The command or its input cannot be used."""
 
     default_code = "E100"
+
+
+class AccessError(InputError):
+    """The release is there and listed, but this account may not read its files."""
+
+    default_code = "E108"
 
 
 class SourceError(Day0Error):

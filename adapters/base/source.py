@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from .values import Anomaly, Value
 
@@ -24,6 +24,18 @@ class SourceFile(Value):
     size: int
     identity: str
     sha256: str | None = None
+
+
+@runtime_checkable
+class MovingSource(Protocol):
+    """A source that can tell whether what it was opened by has changed since; a source need not."""
+
+    def moved(self) -> Anomaly | None:
+        """What has moved, of code `revision_moved`; None for nothing, or where it cannot be found out.
+
+        Costs at most one request and never fails.
+        """
+        ...
 
 
 class Source(Protocol):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from day0.adapters.base.errors import InputError, SourceError
+from day0.adapters.base.errors import AccessError, InputError, SourceError
 from day0.adapters.base.release import Release
 from day0.adapters.base.source import Source
 from day0.adapters.sources.local import existing_path
 from day0.adapters.sources.resolve import open_source, split_revision
 
+from .listing import listing_checkpoint
 from .open import open_checkpoint
 from .plain import no_checkpoint
 from .release_config import MAX_CONFIG_BYTES, parse_config
@@ -17,6 +18,9 @@ CONFIG = "config.json"
 
 def open_release(model: str, revision: str | None = None) -> Release:
     """What every stage is given of the model.
+
+    Where a source lists files that this account may not read, config and tensors stay empty and the
+    checkpoint remarks `listing_only`.
 
     Args:
         model: a folder, a hub id, what a source plugin knows, or a bare config.json; `NAME@REV` pins.
@@ -33,9 +37,14 @@ def open_release(model: str, revision: str | None = None) -> Release:
             )
         return Release(model, None, parse_config(bare.read_bytes(), model), no_checkpoint())
     source = open_source(model, revision)
-    config = read_config(source)
+    name = split_revision(model, revision)[0]
     try:
-        return Release(split_revision(model, revision)[0], source, config, open_checkpoint(source))
+        config = read_config(source)
+        return Release(name, source, config, open_checkpoint(source))
+    except AccessError as refusal:  # what the listing says is worth a record
+        checkpoint = listing_checkpoint(source, refusal)
+        checkpoint.anomalies = (*source.anomalies, *checkpoint.anomalies)
+        return Release(name, source, {}, checkpoint)
     except SourceError as error:
         raise InputError(error.message, code=error.code, remedy=error.remedy) from error
 
@@ -44,6 +53,7 @@ def read_config(source: Source) -> dict[str, object]:
     """config.json of a source, parsed.
 
     Raises:
+        AccessError: it is there, but this account may not read it.
         InputError: E102, there is none; E103, it is not usable as one; what reading it met.
     """
     size = next((file.size for file in source.files() if file.path == CONFIG), None)

@@ -48,15 +48,20 @@ def file_request(model: str, commit: str, path: str) -> Request:
     return Request(url, {"User-Agent": "day0"}, _credentials())
 
 
-def find_commit(model: str, revision: str | None) -> str:
+def find_commit(model: str, revision: str | None, *, patient: bool = True) -> str:
     """The commit that a branch, a tag or the default branch stands for now; one request.
+
+    Args:
+        model: hub id.
+        revision: None for the default branch.
+        patient: whether to ask again where the hub has trouble.
 
     Raises:
         InputError: see `hub_errors.explain`.
     """
     what = f"model {model}" if revision is None else f"model {model} at {revision!r}"
     named = "" if revision is None else f"/revision/{quote(revision, safe='')}"
-    info, _ = _asked(f"{hub_settings.endpoint()}/api/models/{model}{named}", what)
+    info, _ = _asked(f"{hub_settings.endpoint()}/api/models/{model}{named}", what, patient=patient)
     sha = info.get("sha") if isinstance(info, dict) else None
     if not isinstance(sha, str) or not COMMIT.fullmatch(sha):
         raise InputError(f"the hub names no commit for {what}", code="E133", remedy="Check HF_ENDPOINT.")
@@ -87,7 +92,7 @@ def list_files(model: str, commit: str) -> Sequence[Entry]:
     )
 
 
-def _asked(url: str, what: str) -> tuple[Any, str]:
+def _asked(url: str, what: str, *, patient: bool = True) -> tuple[Any, str]:
     """The parsed answer and its `Link` header."""
 
     def ask() -> tuple[bytes, str]:
@@ -96,7 +101,7 @@ def _asked(url: str, what: str) -> tuple[Any, str]:
             return answer.read_all(MAX_ANSWER), answer.headers.get("link", "")
 
     with explained(what):
-        data, link = retrying(ask, what)
+        data, link = retrying(ask, what) if patient else ask()
         try:
             return json.loads(data), link
         except (ValueError, RecursionError) as error:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from day0.adapters.base.errors import Day0Error, InputError, SourceError
+from day0.adapters.base.errors import AccessError, Day0Error, InputError, SourceError
 
 from .http_client import host_of
 from .http_failure import HttpFailure
 from .hub_settings import endpoint
 
-REFUSED = frozenset({"E108", "E114", "E115"})  # the release is there and listed; its files are not for us
 _TERMS = "Accept its terms on its page on the hub, then log in with `hf auth login` or set HF_TOKEN."
 
 
@@ -66,24 +65,24 @@ def explain(failure: HttpFailure, what: str, *, file: bool = False) -> Day0Error
     return _unreached(failure, what) if failure.status == 0 else _unwell(failure, what)
 
 
-def _gated(failure: HttpFailure, what: str) -> InputError:
+def _gated(failure: HttpFailure, what: str) -> AccessError:
     if failure.status == 401:
         message = f"{what} is gated and no token was sent"
     else:
         message = f"{what} is gated and this account has no access to it yet"
-    return InputError(message, code="E108", remedy=_TERMS)
+    return AccessError(message, code="E108", remedy=_TERMS)
 
 
-def _forbidden(what: str, said: str) -> InputError:
+def _forbidden(what: str, said: str) -> AccessError:
     if "fine-grained" in said or "public gated repos" in said:
-        return InputError(
+        return AccessError(
             f"{what} is gated and the fine-grained token in use may not read gated repositories",
             code="E114",
             remedy="Allow the token `Read access to contents of all public gated repos you can access` in "
             "the hub's settings, or use another token.",
         )
     reason = f": {said}" if said else ""
-    return InputError(f"the hub refuses this account access to {what}{reason}", code="E108", remedy=_TERMS)
+    return AccessError(f"the hub refuses this account access to {what}{reason}", code="E108", remedy=_TERMS)
 
 
 def _unreached(failure: HttpFailure, what: str) -> InputError:

@@ -77,6 +77,24 @@ class LocalSource:
             raise SourceError(f"there is no file {path} in {self.name}", code="E201")
         return self.folder / path
 
+    def moved(self) -> Anomaly | None:
+        """Which files came, went or changed since they were listed; None where all are as they were."""
+        try:
+            now = {file.path: file.identity for file in self._listing([])}
+        except InputError:  # a remark is not worth the inventory
+            return None
+        then = {path: file.identity for path, file in self._files.items()}
+        changed = sorted(path for path in then.keys() | now.keys() if then.get(path) != now.get(path))
+        if not changed:
+            return None
+        return Anomaly(
+            code="revision_moved",
+            subject=changed[0],
+            message=f"{len(changed)} files of {self.name} came, went or changed while they were read, the "
+            f"first is {changed[0]}",
+            evidence=", ".join(changed[:10]),
+        )
+
     def _listing(self, left_out: list[Anomaly]) -> list[SourceFile]:
         found = []
         for place, info in self._walk(self.folder, left_out):

@@ -33,6 +33,11 @@ _CODES: dict[str, tuple[str, str]] = {
     "folder_unreadable": ("INV032", "file"),
     "trailing_bytes": ("INV030", "file"),
     "text_left_out": ("INV035", "file"),
+    "revision_moved": ("INV036", "model"),
+    "listing_only": ("INV037", "model"),
+    "cache_unwritable": ("INV038", "file"),
+    "snapshot_unlisted": ("INV039", "model"),
+    "path_refused": ("INV032", "file"),
 }
 
 

@@ -23,8 +23,10 @@ from .counts import (
 )
 from .distribution import distribution
 from .fact_sources import fact_sources
+from .moved import look_again
 from .packed import PackedWeights
 from .patterns import Listing, list_tensors
+from .precision import read_precision
 from .quantization import DeclaredQuantization, declared_quantization, observed_quantization
 from .read_layers import read_layers
 from .record import (
@@ -39,9 +41,18 @@ from .record import (
 from .remarks import remarks, routed_experts, unknown_patterns
 from .roles import look_around, place_of
 from .seen import Part, Seen
+from .structure import read_structure
+from .support import read_support
 from .texts import read_texts
+from .tokenizer import read_tokenizer
 
-_PARTS: tuple[Callable[[Seen], Part], ...] = ()
+_PARTS: tuple[Callable[[Seen], Part], ...] = (
+    read_tokenizer,
+    read_structure,
+    read_precision,
+    read_support,
+    look_again,
+)
 """Whatever is found beside the counts: each part looks at everything and hands back its own facts."""
 
 
@@ -79,16 +90,15 @@ def take_inventory(release: Release, *, layouts: Sequence[str] = ()) -> Inventor
 
 def _look(release: Release, layouts: Sequence[str]) -> tuple[Seen, str]:
     """Everything that the parts look at, and the config key that states the layers' kinds."""
-    texts = read_texts(release.source)
+    withheld = not release.config and any(a.code == "listing_only" for a in release.checkpoint.anomalies)
+    texts = read_texts(None if withheld else release.source)
     facts = read_config(release.config)
     listing = list_tensors(release.checkpoint.tensors)
     declared = declared_quantization(release.config)
     counted, observed = _count(listing, facts, declared)
     layers, states, kinds_source = read_layers(counted, facts)
     stack = text_layers(counted)
-    seen = Seen(
-        release, texts, facts, listing, counted, stack, layers, states, declared, observed, layouts
-    )
+    seen = Seen(release, texts, facts, listing, counted, stack, layers, states, declared, observed, layouts)
     return seen, kinds_source
 
 

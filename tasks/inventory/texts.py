@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from day0.adapters.base.errors import SourceError
+from day0.adapters.base.errors import AccessError, SourceError
 from day0.adapters.base.source import Source, SourceFile
 from day0.adapters.base.values import Anomaly
 
@@ -18,9 +18,9 @@ _WANTED: tuple[tuple[re.Pattern[str], int], ...] = (
     (re.compile(r"(hf_quant_config|quantize_config|quant_config)\.json"), 16_000_000),
     (re.compile(r"quant_model_description[^/]*\.json"), 50_000_000),
     (re.compile(r"(generation_config|tokenizer_config|special_tokens_map|added_tokens)\.json"), 10_000_000),
-    (re.compile(r"(tokenizer|vocab)\.json"), 50_000_000),
+    (re.compile(r"(tokenizer|vocab|tekken)\.json"), 50_000_000),
     (re.compile(r"(merges|vocab)\.txt"), 20_000_000),
-    (re.compile(r"tiktoken\.model|[^/]*\.tiktoken|tokenizer\.model"), 20_000_000),
+    (re.compile(r"tiktoken\.model|[^/]*\.tiktoken|(tokenizer|spiece|sentencepiece[^/]*)\.model"), 20_000_000),
     (re.compile(r"(chat_template\.(json|jinja)|additional_chat_templates/[^/]+\.jinja)"), 2_000_000),
     (re.compile(r"(preprocessor_config|processor_config|video_preprocessor_config)\.json"), 2_000_000),
     (re.compile(r"README\.md|LICENSE[^/]*"), 2_000_000),
@@ -68,7 +68,7 @@ def _limit(path: str) -> int | None:
 def _read(source: Source, file: SourceFile) -> bytes | Anomaly:
     try:
         return source.read(file.path)
-    except SourceError as error:
+    except (SourceError, AccessError) as error:
         return _left_out(file.path, f"cannot be read: {error.message}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from day0.adapters.base.errors import InputError, SourceError
+from day0.adapters.base.errors import AccessError, InputError, SourceError
 from day0.adapters.base.source import Source
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.sources.resolve import open_source
@@ -183,8 +183,8 @@ def test_a_missing_repository_revision_and_config(hub: LocalHub, folder: Path) -
 
 def test_a_gated_and_a_private_repository_are_told_apart(hub: LocalHub) -> None:
     hub.repositories[MODEL].gated = True
-    with pytest.raises(InputError, match="E108") as caught:
-        open_release(MODEL)
+    with pytest.raises(AccessError, match="E108") as caught:
+        opened().read("config.json")
     assert "HF_TOKEN" in caught.value.remedy
     hub.repositories[MODEL].private = True
     with pytest.raises(InputError, match="E107"):
