@@ -78,11 +78,33 @@ class TensorFault(NamedTuple):
             in a file that is not there), `unreadable_shard` (in one whose header cannot be used), `cut_off`
             (it ends after its file does).
         file: that holds it or, for what only the index names, that should.
+        kind: of the copy in that file; None but for duplicates.
+        start: first byte of that copy, from the start of the file.
     """
 
     name: str
     fault: str
     file: str
+    kind: TensorKind | None = None
+    start: int = 0
+
+
+class IndexSummary(NamedTuple):
+    """What an index claims, without its map.
+
+    Attributes:
+        path: of the index.
+        tensors: that it places.
+        files: that it names, in natural order.
+        total_size: as it states it; None where it states none or no integer.
+        total_stated: the value in the place of the total as text, bounded; empty where there is none.
+    """
+
+    path: str
+    tensors: int
+    files: Sequence[str]
+    total_size: int | None
+    total_stated: str
 
 
 def tensor_blocks(tensors: Mapping[str, TensorInfo]) -> Iterable[TensorBlock]:
@@ -112,11 +134,13 @@ class Checkpoint(Protocol):
         format: `safetensors`, `gguf`, `pickle` or `none`.
         anomalies: what is wrong with index, headers and files; never empty silently.
         faults: every tensor that is not consistent, with what is wrong; a tensor may have more than one.
+        index: what the index claims; None where there is none that can be used.
     """
 
     format: str
     anomalies: Sequence[Anomaly]
     faults: Sequence[TensorFault]
+    index: IndexSummary | None
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:

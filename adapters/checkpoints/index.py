@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from day0.adapters.base.checkpoint import IndexSummary
 from day0.adapters.base.errors import SourceError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
 from day0.adapters.sources.paths import is_inside
 
 from .index_json import parse_index
+from .naming import natural_key
 from .strict_json import JsonError, shorten
 
 SUFFIX = ".safetensors.index.json"
@@ -27,11 +30,18 @@ class Index:
         path: of the index itself.
         shard_of: tensor -> file inside the release; claims that leave the release are gone.
         total_size: `metadata.total_size`, None where it is absent or no integer.
+        total_stated: what stands in its place, as text; empty where nothing does.
     """
 
     path: str
     shard_of: Mapping[str, str]
     total_size: int | None
+    total_stated: str = ""
+
+    def summary(self) -> IndexSummary:
+        """Everything but the map."""
+        files = sorted(set(self.shard_of.values()), key=natural_key)
+        return IndexSummary(self.path, len(self.shard_of), files, self.total_size, self.total_stated)
 
 
 def choose_index(paths: Mapping[str, int]) -> str | None:
@@ -61,13 +71,22 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
     for file in escapes:
         del files[file]
     kept = {name: files[file] for name, file in claims.items() if file in files}
-    return Index(path, kept, _total_size(parsed)), [_escape(path, file) for file in escapes[:100]]
+    total = _total_size(parsed)
+    size = total if type(total) is int else None
+    return Index(path, kept, size, _stated(total)), [_escape(path, file) for file in escapes[:100]]
 
 
-def _total_size(parsed: Mapping[str, Any]) -> int | None:
+def _total_size(parsed: Mapping[str, Any]) -> Any:
     metadata = parsed.get("metadata")
-    value = metadata.get("total_size") if isinstance(metadata, dict) else None
-    return value if type(value) is int else None
+    return metadata.get("total_size") if isinstance(metadata, dict) else None
+
+
+def _stated(total: Any) -> str:
+    if total is None:
+        return ""
+    if isinstance(total, dict | list):
+        return "an object" if isinstance(total, dict) else "a list"
+    return shorten(json.dumps(total), 60)
 
 
 def _invalid(path: str, reason: str) -> Anomaly:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from day0.adapters.base.checkpoint import TensorFault, TensorInfo
+from day0.adapters.base.checkpoint import IndexSummary, TensorFault, TensorInfo
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.base.values import Anomaly
 
@@ -22,6 +22,7 @@ class PlainCheckpoint:
     tensors: Mapping[str, TensorInfo] = {}
     header_bytes = 0
     faults: Sequence[TensorFault] = ()
+    index: IndexSummary | None = None
     layout: Mapping[str, str] = {}
 
     def __init__(self, format: str, shards: Sequence[str] = (), anomalies: Sequence[Anomaly] = ()) -> None:

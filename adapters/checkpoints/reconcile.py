@@ -102,12 +102,18 @@ _DESCRIBED: tuple[tuple[str, str, Callable[[TensorFault, Index], str]], ...] = (
 
 def check_total(index: Index, data_bytes: int, file_bytes: int) -> list[Anomaly]:
     """Whether the index's total is that of the tensors or at least that of the files."""
-    if index.total_size is None or index.total_size in (data_bytes, file_bytes):
+    if index.total_size is None and index.total_stated:
+        message = (
+            f"the index states {index.total_stated} as its total size, which is no number; "
+            f"the tensors have {data_bytes} bytes"
+        )
+    elif index.total_size is None or index.total_size in (data_bytes, file_bytes):
         return []
-    message = (
-        f"the index claims a total of {index.total_size} bytes, "
-        f"the tensors have {data_bytes} and the files {file_bytes}"
-    )
+    else:
+        message = (
+            f"the index claims a total of {index.total_size} bytes, "
+            f"the tensors have {data_bytes} and the files {file_bytes}"
+        )
     return [
         Anomaly(
             code="index_total_size",
@@ -145,7 +151,8 @@ def merge(
                                    taken[name]))
         for name, numbers in twice.items()
     ]  # fmt: skip
-    faults = [TensorFault(name, "duplicate", blocks[number].file)
+    starts = [dict(zip(block.names, block.starts, strict=True)) for block in blocks]
+    faults = [TensorFault(name, "duplicate", blocks[number].file, rows[number][name], starts[number][name])
               for name, numbers in twice.items() for number in numbers]  # fmt: skip
     kept = [_without(block, {name for name in block.names if taken.get(name, block.file) != block.file})
             for block in blocks]  # fmt: skip

@@ -79,7 +79,8 @@ def _read(source: Source) -> HeadersRead:
             anomalies += check_total(index, data_bytes, sum(sizes[shard] for shard in shards))
     layout = {shard: header.digest for shard, header in headers.items()}
     header_bytes = sum(LENGTH_BYTES + header.length for header in headers.values())
-    return HeadersRead("safetensors", shards, blocks, layout, header_bytes, anomalies, faults)
+    summary = index.summary() if index is not None else None
+    return HeadersRead("safetensors", shards, blocks, layout, header_bytes, anomalies, faults, summary)
 
 
 def _cut_off(block: TensorBlock, size: int, header: Header) -> Iterator[TensorFault]:

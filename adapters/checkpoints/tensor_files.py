@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorInfo
+from day0.adapters.base.checkpoint import IndexSummary, TensorBlock, TensorFault, TensorInfo
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
@@ -26,6 +26,7 @@ class HeadersRead:
         header_bytes: of all readable files.
         anomalies: what is wrong with index, headers and files.
         faults: every tensor that is not consistent.
+        index: what the index claims; None where none can be used.
     """
 
     format: str
@@ -35,6 +36,7 @@ class HeadersRead:
     header_bytes: int
     anomalies: Sequence[Anomaly]
     faults: Sequence[TensorFault] = ()
+    index: IndexSummary | None = None
 
 
 class TensorFiles:
@@ -55,6 +57,7 @@ class TensorFiles:
         self.header_bytes = read.header_bytes
         self.anomalies: Sequence[Anomaly] = tuple(read.anomalies)
         self.faults: Sequence[TensorFault] = tuple(read.faults)
+        self.index = read.index
 
     @property
     def tensors(self) -> Mapping[str, TensorInfo]:

@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorInfo, TensorKind
+from day0.adapters.base.checkpoint import IndexSummary, TensorBlock, TensorFault, TensorInfo, TensorKind
 from day0.adapters.base.dtypes import FROM_SAFETENSORS, num_bytes
 from day0.adapters.base.release import Release
 from day0.adapters.base.values import Anomaly
@@ -35,6 +35,7 @@ class HeaderCheckpoint:
     format: str = "safetensors"
     anomalies: Sequence[Anomaly] = ()
     faults: Sequence[TensorFault] = ()
+    index: IndexSummary | None = None
     layout: Mapping[str, str] = field(default_factory=dict)
     header_bytes: int = 0
     reads: list[str] = field(default_factory=list)
