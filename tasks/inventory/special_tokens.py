@@ -1,0 +1,199 @@
+"""Special tokens and their ids: what config, generation config and tokenizer say, and where they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from day0.adapters.checkpoints.strict_json import shorten
+
+from ..finding import Finding, Severity, Subject, make_finding
+from .config_facts import ConfigFacts
+from .record_structure import SpecialToken, StatedIds
+
+USES = ("bos", "eos", "pad")
+_TOKEN_KEYS = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
+_MAX_LISTED = 512  # special tokens in the record; some tokenizers reserve thousands
+
+
+@dataclass
+class TokenTexts:
+    """Texts and ids of tokens as the tokenizer's files give them.
+
+    Attributes:
+        ids: text -> id of the vocabulary and of added tokens.
+        added: id -> text -> files that say so.
+        special: ids with a meaning of their own.
+        uses: use -> text -> places that say so.
+    """
+
+    ids: dict[str, int] = field(default_factory=dict)
+    added: dict[int, dict[str, list[str]]] = field(default_factory=dict)
+    special: set[int] = field(default_factory=set)
+    uses: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def add(self, number: int, text: str, source: str, *, special: bool = False) -> None:
+        """Notes that a file gives that id to that text."""
+        self.ids.setdefault(text, number)
+        self.added.setdefault(number, {}).setdefault(text, []).append(source)
+        if special:
+            self.special.add(number)
+
+    def read_tokenizer_config(self, config: Mapping[str, Any], source: str) -> None:
+        """`added_tokens_decoder` and the uses that the file states."""
+        decoder = config.get("added_tokens_decoder")
+        if isinstance(decoder, Mapping):
+            for key, item in decoder.items():
+                text = _text(item)
+                if text is not None and key.isascii() and key.isdigit() and len(key) < 10:
+                    special = isinstance(item, Mapping) and item.get("special") is True
+                    self.add(int(key), text, source, special=special)
+        for use in _TOKEN_KEYS:
+            text = _text(config.get(f"{use}_token"))
+            if text is not None:
+                self.uses.setdefault(use, {}).setdefault(text, []).append(f"{source}#/{use}_token")
+
+    def read_added_tokens(self, config: Mapping[str, Any], source: str) -> None:
+        """A file of text -> id."""
+        for text, number in config.items():
+            if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 10**9:
+                self.add(number, text, source)
+
+
+def special_tokens(texts: TokenTexts) -> Sequence[SpecialToken]:
+    """Tokens with a use, then the other special ones, by id."""
+    found: dict[str, SpecialToken] = {}
+    for use, stated in texts.uses.items():
+        for text, sources in stated.items():
+            before = found.get(text)
+            found[text] = SpecialToken(
+                text=text,
+                id=texts.ids.get(text),
+                use=f"{before.use} {use}" if before else use,
+                sources=tuple((*(before.sources if before else ()), *sources)),
+            )
+    for number in sorted(texts.added):
+        for text, sources in texts.added[number].items():
+            if text not in found and number in texts.special:
+                found[text] = SpecialToken(text=text, id=number, sources=tuple(sources))
+    ordered = sorted(found.values(), key=lambda token: (token.id is None, token.id or 0, token.text))
+    return ordered[:_MAX_LISTED]
+
+
+def stated_ids(
+    facts: ConfigFacts, generation: Mapping[str, Any] | None, texts: TokenTexts
+) -> Sequence[StatedIds]:
+    """What each place says of beginning, end and padding."""
+    places: list[tuple[str, Mapping[str, Any]]] = [("config.json#", facts.config)]
+    if facts.pointer:
+        places.append((f"config.json#{facts.pointer}", facts.text))
+    if generation is not None:
+        places.append(("generation_config.json#", generation))
+    stated = []
+    for use in USES:
+        key = f"{use}_token_id"
+        for place, part in places:
+            if key in part:
+                stated.append(StatedIds(use=use, source=f"{place}/{key}", ids=_ids(part[key])))
+        for text, sources in texts.uses.get(use, {}).items():
+            number = texts.ids.get(text)
+            if number is not None:
+                stated.append(StatedIds(use=use, source=sources[0], ids=(number,)))
+    return stated
+
+
+def token_findings(
+    stated: Sequence[StatedIds], texts: TokenTexts, rows: int, *, generation: bool
+) -> Sequence[Finding]:
+    """Ids that disagree or that no row exists for.
+
+    Args:
+        stated: all statements.
+        texts: what the tokenizer's files say.
+        rows: of the embedding, else the config's vocabulary; 0 where unknown.
+        generation: whether there is a generation config.
+    """
+    return (
+        *_out_of_range(stated, rows),
+        *_disagreements(stated, generation),
+        *_two_texts(texts),
+    )
+
+
+def _out_of_range(stated: Sequence[StatedIds], rows: int) -> Iterable[Finding]:
+    for item in stated:
+        beyond = [number for number in item.ids if rows and number >= rows]
+        if beyond:
+            listed = ", ".join(map(str, beyond[:5]))
+            message = (
+                f"{item.source} states {listed}; the vocabulary has {rows} rows, the last id is {rows - 1}"
+            )
+            yield make_finding("INV063", _subject(item.source), message, evidence=[item.source])
+
+
+def _disagreements(stated: Sequence[StatedIds], generation: bool) -> Iterable[Finding]:
+    for use in USES:
+        said = [item for item in stated if item.use == use and item.ids]
+        by_generation = {
+            number for item in said if item.source.startswith("generation") for number in item.ids
+        }
+        others = [item for item in said if not item.source.startswith("generation")]
+        if use == "eos" and generation and others:
+            yield from _ends(by_generation, others)
+        elif len({frozenset(item.ids) for item in said}) > 1:
+            listed = ", ".join(f"{item.source} {list(item.ids)}" for item in said)
+            # Padding is masked and most models have several candidates for it; a wrong beginning is not.
+            severity: Severity | None = None if use == "bos" else "info"
+            message = f"{use} differs: {listed}"
+            yield make_finding(
+                "INV062",
+                _subject(f"{use}_token_id"),
+                message,
+                evidence=[item.source for item in said],
+                severity=severity,
+            )
+
+
+def _ends(by_generation: set[int], others: Sequence[StatedIds]) -> Iterable[Finding]:
+    """The generation config decides where a text ends; an end that only others know is run past."""
+    missing = [item for item in others if not by_generation & set(item.ids)]
+    if not missing:
+        return
+    listed = ", ".join(f"{item.source} {list(item.ids)}" for item in missing)
+    held = f"states {sorted(by_generation)}" if by_generation else "states none"
+    message = f"generation_config.json {held} as the end of a text; {listed}"
+    evidence = ["generation_config.json#/eos_token_id", *(item.source for item in missing)]
+    yield make_finding("INV062", _subject("eos_token_id"), message, evidence=evidence)
+
+
+def _two_texts(texts: TokenTexts) -> Iterable[Finding]:
+    twice = {number: said for number, said in texts.added.items() if len(said) > 1}
+    if twice:
+        number, said = next(iter(sorted(twice.items())))
+        listed = ", ".join(f"{shorten(text)} in {sources[0]}" for text, sources in said.items())
+        message = f"{len(twice)} ids of added tokens have two texts, the first is {number}: {listed}"
+        yield make_finding(
+            "INV062",
+            _subject("added tokens"),
+            message,
+            evidence=sorted({place for sources in said.values() for place in sources}),
+        )
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    """The ids of a statement; negative ones mean none."""
+    items = value if isinstance(value, list | tuple) else [value]
+    return tuple(
+        item for item in items if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**53
+    )
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, Mapping):
+        value = value.get("content")
+    return value if isinstance(value, str) else None
+
+
+def _subject(name: str) -> Subject:
+    return Subject(kind="config", name=name)
