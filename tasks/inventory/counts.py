@@ -9,10 +9,10 @@ from typing import NamedTuple
 from day0.adapters.base.values import Size
 
 from .index_sets import format_indices
-from .packed import PackedWeights
 from .patterns import Group
 from .record import ActiveParams, RoleSize, TensorPattern, Totals
 from .roles import Place
+from .stored_weights import StoredWeights
 
 
 class Counted(NamedTuple):
@@ -58,11 +58,11 @@ class LayerCount:
         return any(counted.place.role == "expert" for counted in self.groups)
 
 
-def count_groups(placed: Iterable[tuple[Group, Place]], packed: PackedWeights) -> Sequence[Counted]:
+def count_groups(placed: Iterable[tuple[Group, Place]], stored: StoredWeights) -> Sequence[Counted]:
     """The parameters of each group."""
     counted = []
     for group, place in placed:
-        packing = packed.packing(group) if place.counts else None
+        packing = stored.packing(group) if place.counts else None
         elements = packing.logical(group.elements) if packing else group.elements
         counted.append(
             Counted(group, place, elements if place.counts else 0, packing.reason if packing else "")
@@ -161,12 +161,8 @@ def pattern_table(counted: Iterable[Counted]) -> Sequence[TensorPattern]:
 
 def _pattern_row(items: Sequence[Counted]) -> TensorPattern:
     group, place = items[0].group, items[0].place
-    others = [index for item in items for index in item.group.others]
-    slots = (
-        [format_indices(int(index[slot]) for index in others) for slot in range(len(others[0]))]
-        if others
-        else []
-    )
+    columns = zip(*(item.group.index_sets for item in items), strict=True)
+    slots = [format_indices(set().union(*column)) for column in columns]
     return TensorPattern(
         pattern=group.pattern.text,
         layers=format_indices(item.group.layer for item in items if item.group.layer is not None),

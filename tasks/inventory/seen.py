@@ -15,6 +15,7 @@ from .patterns import Listing
 from .quantization import DeclaredQuantization
 from .record import Layer, Quantization
 from .state import LayerState
+from .stored_weights import StoredWeights
 from .texts import Texts
 
 
@@ -33,6 +34,7 @@ class Seen:
         states: of the layers, in the same order.
         declared: quantisation by the config.
         observed: quantisation by the tensors.
+        stored: how each low-precision weight is stored.
         layouts: that memory per rank was asked for; empty: the usual ones.
     """
 
@@ -46,6 +48,7 @@ class Seen:
     states: Sequence[LayerState]
     declared: DeclaredQuantization
     observed: Quantization
+    stored: StoredWeights
     layouts: Sequence[str] = ()
 
 

@@ -22,12 +22,12 @@ from .counts import (
     totals,
 )
 from .distribution import distribution
+from .declared_modules import DeclaredModules
 from .fact_sources import fact_sources
 from .moved import look_again
-from .packed import PackedWeights
 from .patterns import Listing, list_tensors
 from .precision import read_precision
-from .quantization import DeclaredQuantization, declared_quantization, observed_quantization
+from .quantization import declared_quantization, observed_quantization
 from .read_layers import read_layers
 from .record import (
     Identity,
@@ -39,10 +39,12 @@ from .record import (
     TiedEmbeddings,
 )
 from .remarks import remarks, routed_experts, unknown_patterns
+from .repository_code import read_repository_code
 from .roles import look_around, place_of
 from .seen import Part, Seen
 from .structure import read_structure
 from .support import read_support
+from .stored_weights import StoredWeights
 from .texts import read_texts
 from .tokenizer import read_tokenizer
 
@@ -51,6 +53,7 @@ _PARTS: tuple[Callable[[Seen], Part], ...] = (
     read_structure,
     read_precision,
     read_support,
+    read_repository_code,
     look_again,
 )
 """Whatever is found beside the counts: each part looks at everything and hands back its own facts."""
@@ -94,21 +97,23 @@ def _look(release: Release, layouts: Sequence[str]) -> tuple[Seen, str]:
     texts = read_texts(None if withheld else release.source)
     facts = read_config(release.config)
     listing = list_tensors(release.checkpoint.tensors)
-    declared = declared_quantization(release.config)
-    counted, observed = _count(listing, facts, declared)
+    declared = declared_quantization(release.config, texts.held)
+    stored = StoredWeights(listing.groups, DeclaredModules(declared.declarations).part_of)
+    counted, observed = _count(listing, facts, stored)
     layers, states, kinds_source = read_layers(counted, facts)
     stack = text_layers(counted)
-    seen = Seen(release, texts, facts, listing, counted, stack, layers, states, declared, observed, layouts)
+    seen = Seen(
+        release, texts, facts, listing, counted, stack, layers, states, declared, observed, stored, layouts
+    )
     return seen, kinds_source
 
 
 def _count(
-    listing: Listing, facts: ConfigFacts, declared: DeclaredQuantization
+    listing: Listing, facts: ConfigFacts, stored: StoredWeights
 ) -> tuple[Sequence[Counted], Quantization]:
     around = look_around(listing.groups, facts.architecture.layers, facts.mtp_layers > 0)
     placed = [(group, place_of(group, around)) for group in listing.groups]
-    bits = declared.normal.bits if declared.normal else 0
-    return count_groups(placed, PackedWeights(listing.groups, bits)), observed_quantization(placed)
+    return count_groups(placed, stored), observed_quantization(placed, stored)
 
 
 def _counts(seen: Seen) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from day0.tasks.inventory.packed import PackedWeights
+from day0.tasks.inventory.declaration import make_part
+from day0.tasks.inventory.stored_weights import StoredWeights
 from day0.tasks.inventory.patterns import list_tensors
 from support.layouts import make_tensor
 
@@ -38,5 +39,6 @@ M = "model.layers.0.mlp.up_proj"
 def test_logical_count(tensors: dict[str, Kind], bits: int, logical: int) -> None:
     infos = {name: make_tensor(name, dtype, shape) for name, (dtype, shape) in tensors.items()}
     groups = list_tensors(infos).groups
-    packing = PackedWeights(groups, bits).packing(groups[0])
+    declared = make_part("int4_group", bits) if bits else None
+    packing = StoredWeights(groups, lambda _: declared).packing(groups[0])
     assert (packing.logical(groups[0].elements) if packing else groups[0].elements) == logical
