@@ -2,37 +2,79 @@
 
 from __future__ import annotations
 
-from cyclopts import App
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Annotated, TextIO
 
+from cyclopts import App, Parameter
+
+from day0.adapters.base.errors import InputError
 from day0.reports.as_json import record_json
+from day0.tasks.inventory.distribution_csv import distribution_csv
+from day0.tasks.inventory.layouts import parse_layout
+from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.verdict import exit_status
 
 from .flags import RunFlags, settings_of
+from .inventory_text import inventory_text
 from .progress_display import show_progress
 from .settings import run_options
 from .single_stage import run_up_to
-from .stage_text import stage_lines
 from .terminal import printable, stdout_for_data, write_json
 
 _DEFAULT = RunFlags()
+
+Layouts = Annotated[list[str], Parameter(name="--layout", negative="")]
+"""`--layout`, repeatable."""
 
 app = App(name="inventory", help="What a release is, from headers and config alone.")
 
 
 @app.default
-def inventory(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
+def inventory(
+    model: str, /, *, layout: Layouts | None = None, csv: str | None = None, flags: RunFlags = _DEFAULT
+) -> int:
     """What a release is, from headers and config alone.
 
     Args:
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
+        layout: Tell memory per rank for this layout, e.g. tp=8,ep=8,pp=2,dp=1,sp; repeatable.
+        csv: Write the table of layers by role to this file; - for standard output.
         flags: Shared flags.
     """
     settings = settings_of(flags)
+    layouts = tuple(dict.fromkeys(parse_layout(text).text for text in layout or ()))
+    if csv == "-" and flags.json:
+        raise InputError(
+            "--json and --csv - both claim standard output",
+            code="E166",
+            remedy="Give --csv a file, or leave one of the two out.",
+        )
     with stdout_for_data() as data, show_progress():
-        options = run_options(settings)
+        options = run_options(settings, layouts=layouts)
         record = run_up_to("inventory", model, flags.revision, None, settings.store, options)
+        assert isinstance(record, InventoryRecord)
+        if csv is not None:
+            _write_csv(data, csv, record)
         if flags.json:
             write_json(data, record_json(record))
-        else:
-            data.writelines(f"{printable(line)}\n" for line in stage_lines(record))
+        elif csv != "-":
+            width = get_terminal_size().columns if data.isatty() else 0
+            data.writelines(f"{printable(line)}\n" for line in inventory_text(record, width))
     return exit_status(record.verdict)
+
+
+def _write_csv(data: TextIO, place: str, record: InventoryRecord) -> None:
+    assert record.facts.distribution is not None  # every record of this version has one
+    text = distribution_csv(record.facts.distribution)
+    if place == "-":
+        data.write(text)
+        return
+    try:
+        Path(place).write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise InputError(
+            f"the table cannot be written to {place}: {error.strerror}",
+            code="E167",
+            remedy="Name a file in a folder that is there and may be written to.",
+        ) from error

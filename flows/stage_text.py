@@ -1,4 +1,4 @@
-"""One stage's record as a few lines for a terminal."""
+"""One stage's record as a few lines for a terminal; inventory has a page of its own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Iterator
 
 from day0.reports.words import (
     bytes_text,
-    count_text,
     exact_text,
-    listed,
     number_text,
     percent_text,
     seconds_text,
 )
 from day0.tasks.coverage.record import CoverageRecord
-from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.minimal.record import MinimalRecord
 from day0.tasks.numerics.record import NumericsRecord
 from day0.tasks.plan.record import PlanRecord
@@ -38,9 +35,7 @@ def stage_lines(record: StageRecord) -> Iterator[str]:
 
 
 def _facts(record: StageRecord) -> Iterator[str]:
-    if isinstance(record, InventoryRecord):
-        yield from _inventory(record)
-    elif isinstance(record, CoverageRecord):
+    if isinstance(record, CoverageRecord):
         yield from _coverage(record)
     elif isinstance(record, MinimalRecord):
         yield from _minimal(record)
@@ -50,27 +45,6 @@ def _facts(record: StageRecord) -> Iterator[str]:
         yield from _plan(record)
     elif isinstance(record, ScaleRecord):
         yield from _scale(record)
-
-
-def _inventory(record: InventoryRecord) -> Iterator[str]:
-    facts = record.facts
-    totals, shape = facts.totals, facts.architecture
-    active = facts.active_params.with_embedding_and_head
-    name = f"{shape.architecture or 'unknown architecture'} ({shape.model_type or 'no model type'})"
-    yield f"{name}, revision {facts.identity.revision}"
-    yield (
-        f"{exact_text(totals.logical_params)} parameters, {count_text(active)} active; "
-        f"{exact_text(totals.tensors)} tensors in {totals.shards} {facts.format} files, "
-        f"{bytes_text(totals.data_bytes)}"
-    )
-    yield (
-        f"{shape.layers} layers, hidden size {shape.hidden_size}, {shape.heads} heads, "
-        f"{shape.kv_heads} KV heads; {exact_text(facts.kv_bytes_per_token)} KV bytes per token in bf16; "
-        f"quantisation {facts.quantization.scheme}"
-    )
-    for role, size in facts.roles.items():
-        amount = f"{count_text(size.params):>8} parameters  {bytes_text(size.bytes):>9}"
-        yield f"{role:<14} {amount}  {listed([*size.dtypes])}"
 
 
 def _coverage(record: CoverageRecord) -> Iterator[str]:

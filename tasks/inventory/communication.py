@@ -4,7 +4,7 @@ Tensor parallelism: one all-reduce of the residual stream behind each attention 
 and a vocabulary split over the ranks for embedding and head (Shoeybi et al., Megatron-LM, arXiv:1909.08053,
 section 3). Sequence parallelism: that all-reduce becomes an all-gather before and a reduce-scatter behind the
 block, the same bytes (Korthikanti et al., arXiv:2205.05198, section 4.2.2). Pipeline stages hand on the
-stream (Narayanan et al., arXiv:2104.04473, section 2.2). Expert parallelism: an all-to-all sends each token to
+stream (Narayanan et al., arXiv:2104.04473, section 2.2). Expert parallelism: an all-to-all sends a token to
 its top-k experts and one brings the results back (DeepSeek-V3 report, arXiv:2412.19437, sections 3.2.2 and
 3.4; there the dispatch goes out in fp8, half of the bytes told here, and each token to four nodes at most).
 
