@@ -27,6 +27,7 @@ class RunOptions(Value):
         trust_remote_code: whether code of the release may run.
         fresh: whether stored results that touch the target are ignored.
         expected: whether inventory works out in a worker which tensors the config implies.
+        verify: whether inventory reads every byte of the weights.
         layouts: that inventory tells memory per rank for, e.g. `tp=8,ep=8`; empty: the usual ones.
     """
 
@@ -38,6 +39,7 @@ class RunOptions(Value):
     trust_remote_code: bool = False
     fresh: bool = False
     expected: bool = False
+    verify: bool = False
     layouts: Sequence[str] = ()
 
 

@@ -200,3 +200,10 @@ PLAN_KV_BLOCK = 16
 PLAN_VOCABULARY_PADDING = 64
 """Rows to whose multiple vLLM pads embedding and head before it splits them
 (`DEFAULT_VOCAB_PADDING_SIZE`)."""
+
+# --- inventory: what `--verify` calls absurd ---------------------------------------------------------------
+
+INVENTORY_MAX_WEIGHT = 1e4
+"""Largest magnitude of a stored weight beyond which it is told. A choice: SmolLM2-135M's largest is 9.25
+(measured); norms of larger models reach hundreds. An fp16 activation overflows at 65504, which such a weight
+reaches from an input of seven; bytes read in the wrong dtype or order give magnitudes up to 1e38."""

@@ -10,6 +10,7 @@ from day0.adapters.base.checkpoint import IndexSummary, TensorBlock, TensorFault
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
+from day0.adapters.sources.staging import local_part, read_part
 
 from .table import TensorTable
 
@@ -70,12 +71,13 @@ class TensorFiles:
         return f"{self._files[file].identity}:{offset}:{kind.dtype}:{','.join(map(str, kind.shape))}"
 
     def path(self, name: str) -> Path:
-        """The local file that holds the tensor, fetched first where it is remote.
+        """A local file in which the tensor's bytes are; of a remote one these alone need be fetched.
 
         Raises:
             SourceError: it cannot be fetched.
         """
-        return self._source.local_path(self._table.place(name)[0])
+        file, kind, offset = self._table.place(name)
+        return local_part(self._source, file, offset, offset + kind.bytes)
 
     def read(self, name: str) -> bytes:
         """The tensor's bytes as stored, blocks and all.
@@ -85,7 +87,7 @@ class TensorFiles:
         """
         file, kind, offset = self._table.place(name)
         size = self._files[file].size
-        data = self._source.read(file, offset, offset + kind.bytes) if offset <= size else b""
+        data = read_part(self._source, file, offset, offset + kind.bytes) if offset <= size else b""
         if len(data) < kind.bytes:
             raise CheckpointError(
                 f"tensor {name} should end at byte {offset + kind.bytes} of {file}, which has {size}",

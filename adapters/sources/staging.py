@@ -42,6 +42,11 @@ class Stager:
         self._unit = unit
         self._slots = threading.BoundedSemaphore(STREAMS)
 
+    @property
+    def folder(self) -> Path:
+        """Where the release's files stand by their names."""
+        return self._parts.place.folder / "snapshots" / self._parts.place.revision
+
     def whole(self, path: str) -> Path | None:
         """The file, where it is here completely."""
         return self._parts.whole(path)
@@ -74,6 +79,14 @@ class Stager:
             code="E211",
             remedy="Its content is wrong wherever it comes from; use another mirror.",
         )
+
+    def check_room(self, wanted: Sequence[Wanted]) -> None:
+        """Whether all that is missing fits on the disk.
+
+        Raises:
+            SourceError: E210, it does not.
+        """
+        StagingWork(self._parts, wanted, unit=self._unit, slots=self._slots)
 
     def stage(self, wanted: Sequence[Wanted], progress: Progress = silent) -> Staged:
         """Fetches what is not here yet, in the given order; whole files are verified and moved into place.
@@ -121,3 +134,17 @@ def local_part(source: Source, path: str, start: int, stop: int) -> Path:
     """
     stager = stager_of(source)
     return source.local_path(path) if stager is None else stager.ensure(path, [(start, stop)])
+
+
+def read_part(source: Source, path: str, start: int, stop: int) -> bytes:
+    """Bytes of a file, which of a remote one stay on this machine.
+
+    Raises:
+        SourceError: see `Stager.ensure`; E202, the file is shorter than `start`.
+    """
+    stager = stager_of(source)
+    if stager is None:
+        return source.read(path, start, stop)
+    with stager.ensure(path, [(start, stop)]).open("rb") as file:
+        file.seek(start)
+        return file.read(stop - start)

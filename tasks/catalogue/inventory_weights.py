@@ -39,4 +39,141 @@ ENTRIES: tuple[Entry, ...] = (
         "consists of. Files that are missing here may be missing from the download alone.",
         "Take the inventory once with network, or download the release with huggingface_hub 2 or newer.",
     ),
+    Entry(
+        "INV080",
+        "hash differs",
+        "error",
+        "A tensor file was read from its first byte to its last, and its hash is not the one that the source "
+        "gives for it.",
+        "Delete the file and fetch it again; if it differs again, use another mirror or tell the publisher.",
+    ),
+    Entry(
+        "INV081",
+        "content changed",
+        "warning",
+        "A tensor file, for which no source vouches, has another content than when it was last verified. "
+        "Where its size, inode and time of change are the same, it was damaged where it lies (error).",
+        "If you did not replace the file yourself, restore it from where it came.",
+    ),
+    Entry(
+        "INV082",
+        "NaN or infinity in a weight",
+        "error",
+        "A tensor holds elements that are no finite numbers. Every output that they reach is NaN.",
+        "Compare the file's hash with the publisher's; if it matches, the release is broken: tell them.",
+    ),
+    Entry(
+        "INV083",
+        "weight of zeros",
+        "warning",
+        "Every element of a weight that is no bias is zero: what it belongs to does nothing.",
+        "Hold the release against an earlier revision, and ask the publisher whether this is meant.",
+    ),
+    Entry(
+        "INV084",
+        "very large weight",
+        "warning",
+        "An element of a weight is far larger than those of published models, as it becomes when bytes are "
+        "read in the wrong dtype or order, or when training diverged.",
+        "Look at the tensor; expect overflow where activations are fp16.",
+    ),
+    Entry(
+        "INV085",
+        "numbers not looked at",
+        "info",
+        "The files were hashed, but the numbers of some tensors were not looked at: they are packed codes or "
+        "of a block format, or their file is cut short.",
+        "Rely on the hash, or convert the release to a plain format and verify that.",
+    ),
+    Entry(
+        "INV086",
+        "tensor file could not be verified",
+        "error",
+        "A tensor file could not be read to its end, or changed while it was read.",
+        "Wait until the folder is complete and still, check disk and permissions, and verify again.",
+    ),
+    Entry(
+        "INV087",
+        "hashes recorded",
+        "info",
+        "No source vouches for these tensor files, as is the case for a folder. Their hashes were computed "
+        "and remembered.",
+        "Compare them with the publisher's if you have them; the next verification compares with these.",
+    ),
+    Entry(
+        "INV040",
+        "implied tensor missing",
+        "error",
+        "The model that the config describes has a tensor that is stored nowhere. A loader fills it with "
+        "random numbers.",
+        "Fetch the shard that should hold it, or correct the config.",
+    ),
+    Entry(
+        "INV041",
+        "tensor that the config does not imply",
+        "warning",
+        "A tensor is stored that the model of the config has no place for. Loaders leave it out.",
+        "Find out whether the config, or the class that it names, is that of these weights.",
+    ),
+    Entry(
+        "INV042",
+        "shape not the implied one",
+        "error",
+        "A tensor has another shape than the model that the config describes. Loaders refuse it or fill it "
+        "with random numbers.",
+        "Correct the config, or fetch the weights that belong to it.",
+    ),
+    Entry(
+        "INV043",
+        "implied tensors not known",
+        "info",
+        "The model that the config describes could not be built without running code of the repository, so "
+        "that the tensors were not held against it one by one.",
+        "Read the reason; a newer transformers may know the model type.",
+    ),
+    Entry(
+        "INV044",
+        "tensors outside the set",
+        "warning",
+        "A tensor file that neither the index nor the numbering names holds tensors that no other file has. "
+        "transformers does not load it; engines that take every file do. They were not counted.",
+        "Ask the publisher whether the file belongs to the model, and add it to the index if it does.",
+    ),
+    Entry(
+        "INV045",
+        "release not complete yet",
+        "error",
+        "Files that the index, the numbering or an unfinished download announces are not there, and what is "
+        "there is sound: the release seems to be still on its way.",
+        "Wait until all files are there and run again; if the publisher has no more, it is broken.",
+    ),
+    Entry(
+        "INV046",
+        "leftovers of a download",
+        "info",
+        "Files of an unfinished download lie beside weights that are complete without them.",
+        "Remove them once no download is running.",
+    ),
+    Entry(
+        "INV047",
+        "prediction layers repeat embedding or head",
+        "info",
+        "The layers of multi-token prediction hold an embedding or head of their own. Where it is a copy of "
+        "the main one, a loader that shares the two saves its bytes.",
+        "Check that your stack loads or shares it; one that does neither accepts no predicted token.",
+    ),
+    Entry(
+        "INV048",
+        "head without elements",
+        "warning",
+        "A head is stored that has no elements. It counts as absent.",
+        "Remove it from the checkpoint and state tie_word_embeddings as it was trained.",
+    ),
+    Entry(
+        "INV049",
+        "head repeats the embedding",
+        "info",
+        "The config ties head and embedding, and a head with the same bytes is stored as well.",
+        "Nothing; it may be left out of the checkpoint.",
+    ),
 )

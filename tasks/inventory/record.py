@@ -16,6 +16,7 @@ from .record_quantization import Quantization as Quantization
 from .record_reconciliation import Implied, Readiness, Reconciliation, RedundantSet
 from .record_structure import PrecisionNeed, Structure, Tokenizer, TransformersSupport
 from .record_trust import Code, PickleFile, Provenance
+from .record_verification import Verification
 
 STAGE = "inventory"
 STAGE_VERSION = 3
@@ -151,6 +152,7 @@ class InventoryFacts(Value):
         bytes_saved: of those that nobody needs.
         implied: what the config implies without the weights.
         distribution: layer by role and rank by rank; None in records made by hand.
+        verification: what reading every byte showed; None where nobody asked for it: unverified.
     """
 
     identity: Identity
@@ -184,12 +186,15 @@ class InventoryFacts(Value):
     bytes_saved: int = 0
     implied: Implied = Implied()
     distribution: Distribution | None = None
+    verification: Verification | None = None
 
 
 class InventoryObservations(Value):
-    """Times of the reading."""
+    """Times of the reading; bytes and seconds of `--verify`, as far as they were read by this run."""
 
     seconds: float = 0.0
+    verified_bytes: int = 0
+    verify_seconds: float = 0.0
 
 
 class InventoryRecord(StageRecord):

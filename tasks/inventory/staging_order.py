@@ -62,8 +62,8 @@ def tensor_steps(checkpoint: Checkpoint, facts: InventoryFacts) -> Mapping[str, 
     steps = {}
     for name in checkpoint.tensors:
         parts = _INDEX.split(name)
-        pattern = known.get(".#".join(parts[::2]))
-        steps[name] = (_UNKNOWN, 0.0) if pattern is None else _step(pattern, parts[1::2], first)
+        found = known.get(".#".join(parts[::2]))
+        steps[name] = (_UNKNOWN, 0.0) if found is None else _step(found, parts[1::2], first)
     return steps
 
 

@@ -1,0 +1,48 @@
+"""Fetches the weights of a release after its inventory, in the order in which they are needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from day0.adapters.base.progress import log_progress
+from day0.adapters.base.source import Source
+from day0.adapters.sources.staging import Staged, stage_files, stager_of
+from day0.reports.words import bytes_text, seconds_text
+from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.inventory.staging_order import staging_order
+
+
+def stage_release(model: str, record: InventoryRecord) -> str:
+    """Stages everything that the release needs to run and says in one line what was done.
+
+    Args:
+        model: as the person named it; the record's revision is what is fetched.
+        record: of that model.
+
+    Raises:
+        Day0Error: the release cannot be opened any more, or its files cannot be staged.
+    """
+    from day0.adapters.checkpoints.release import open_release
+    from day0.adapters.sources.resolve import split_revision
+
+    name = split_revision(model)[0]
+    if Path(name).exists():
+        return f"nothing to stage: {name} is on this machine"
+    release = open_release(name, record.facts.identity.revision)
+    source = release.source
+    if source is None or stager_of(source) is None:
+        return f"nothing to stage: the files of {name} are on this machine"
+    wanted = staging_order(release.checkpoint, record.facts, source.files())
+    return _summary(source, stage_files(source, wanted, log_progress))
+
+
+def _summary(source: Source, staged: Staged) -> str:
+    speed = staged.fetched / max(staged.seconds, 1e-9) / 1e9
+    came = (
+        f"{bytes_text(staged.fetched)} came in {seconds_text(staged.seconds)} ({speed:.2f} GB/s)"
+        if staged.fetched
+        else "all of it was here already"
+    )
+    stager = stager_of(source)
+    where = f", in {stager.folder}" if stager is not None else ""
+    return f"staged {staged.files} files with {bytes_text(staged.bytes)}: {came}{where}"
