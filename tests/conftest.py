@@ -24,6 +24,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 pytest_plugins = [
     "support.clock",
     "support.local_hub",
+    "support.object_server",
     "support.shared_checkpoints",
     "support.simulated_target",
     "support.tiny_releases",
