@@ -176,7 +176,7 @@ def test_no_secret_is_repeated(server: ObjectServer) -> None:
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "registry", {})
     with pytest.raises(InputError, match=r"E140.*day0\[s3\]"):
         open_source(URL)
 
