@@ -102,6 +102,7 @@ class PickleFile(Value):
         globals: everything that loading would import, sorted, e.g. `torch._utils._rebuild_tensor_v2`.
         foreign: those that loading plain weights does not need.
         verdict: `plain weights`, `asks for code` or `not listed`.
+        status: `convert first` where only pickles hold the weights, `not needed` where other files do.
         error: why it could not be listed to its end; empty where it was.
     """
 
@@ -113,6 +114,7 @@ class PickleFile(Value):
     globals: Sequence[str] = ()
     foreign: Sequence[str] = ()
     verdict: str = ""
+    status: str = ""
     error: str = ""
 
 

@@ -33,7 +33,9 @@ def read_repository_code(seen: Seen) -> Part:
     source = seen.release.source
     paths = {file.path for file in source.files()} if source else set()
     readings = _readings(seen.texts.held, paths)
-    references = [_resolved(item, readings, paths) for item in code_references(_configs(seen))]
+    references = [
+        _resolved(item, readings, paths) if source else item for item in code_references(_configs(seen))
+    ]
     calls = [
         CodeCall(kind=kind, what=what, file=reading.path, line=line)
         for reading in readings
