@@ -20,7 +20,7 @@ from .staging_journal import Journal
 from .staging_place import StagingPlace
 from .staging_probe import free_bytes, probe_folder, unusable
 
-PIECE = 2**20  # bytes after which the journal is told; what a kill costs at most per stream, beside buffers
+PIECE = 2**18  # bytes after which the journal is told; what a kill costs at most per stream, beside buffers
 LANDING = 2**40  # number of the unit that stands for hashing and moving into place
 Stream = Callable[[str, int, int], Iterator[bytes]]
 """Path, first byte and the one after the last -> the bytes, in pieces; it retries by itself."""

@@ -94,10 +94,12 @@ class LocalHub:
     Attributes:
         requests: method and path -> number of requests.
         served: path -> bytes of bodies sent.
+        ranges: of files that were asked for, in the order in which the requests came: path, start, stop.
         connections: number of connections that were opened.
         secrets: paths that came with an `Authorization`, with the port they came to.
         ignore_ranges: whether every range is answered with the whole file.
         delay: seconds before each answer.
+        pace: seconds before each 64 KiB of a body.
         page: files on one page of a tree; 0: all.
         bare: whether files come without ETag, Content-Length and Content-Range, as from some mirrors.
         redirect: whether large files lie on another host (port), as the hub's do.
@@ -109,10 +111,12 @@ class LocalHub:
         self.faults: list[Fault] = []
         self.requests: Counter[tuple[str, str]] = Counter()
         self.served: Counter[str] = Counter()
+        self.ranges: list[tuple[str, int, int]] = []
         self.connections = 0
         self.secrets: list[tuple[str, int]] = []
         self.ignore_ranges = False
         self.delay = 0.0
+        self.pace = 0.0
         self.page = 0
         self.bare = False
         self.redirect = False
@@ -159,6 +163,7 @@ class LocalHub:
         with self.lock:
             self.requests.clear()
             self.served.clear()
+            self.ranges.clear()
 
     def take_fault(self, method: str, path: str) -> Fault | None:
         """The fault that this request meets, used up by it."""
@@ -273,6 +278,9 @@ class _Handler(BaseHTTPRequestHandler):
             signed = f"{self.hub.storage}{urlsplit(self.path).path}?X-Signature=secret"
             return 302, {**headers, "X-Linked-ETag": headers["ETag"], "Location": signed}, b""
         asked = _RANGE.fullmatch(self.headers.get("Range", ""))
+        span = (int(asked[1]), min(int(asked[2] or size), size - 1) + 1) if asked else (0, size)
+        with self.hub.lock:
+            self.hub.ranges.append((path, *span))
         if asked is None or self.hub.ignore_ranges:
             return 200, headers, (place, 0, size)
         start = int(asked[1])
@@ -307,6 +315,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         try:
             for chunk in _chunks(data, length if cut is None else min(cut, length)):
+                if self.hub.pace:
+                    time.sleep(self.hub.pace)
                 with self.hub.lock:  # before the client can have it and look
                     self.hub.served[path] += len(chunk)
                 self.wfile.write(chunk)
