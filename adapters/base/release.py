@@ -21,12 +21,14 @@ class Release:
         source: where the files come from; None for a bare config.
         config: config.json as parsed, nothing filled in.
         checkpoint: the tensors; format `none` where there are no weights.
+        config_file: which file the config is from.
     """
 
     model: str
     source: Source | None
     config: Mapping[str, Any]
     checkpoint: Checkpoint
+    config_file: str = "config.json"
 
     @property
     def revision(self) -> str:

@@ -31,16 +31,16 @@ _PLAIN = re.compile(
 # through any module (`torch.serialization.os.system`), so every part counts.
 _COMMANDS = frozenset({
     "os", "posix", "nt", "subprocess", "_posixsubprocess", "sys", "pty", "commands", "shutil", "socket",
-    "runpy", "importlib", "imp", "ctypes", "_ctypes", "pickle", "_pickle", "cPickle", "dill", "cloudpickle",
-    "marshal", "joblib", "webbrowser", "pdb", "bdb", "code", "codeop", "cProfile", "profile", "timeit", "trace",
-    "pip", "pydoc", "doctest", "asyncio", "multiprocessing", "threading", "_thread", "signal", "requests", "urllib",
-    "urllib2", "urllib3", "httplib", "http", "httpx", "aiohttp", "ftplib", "smtplib", "telnetlib", "ssl",
-    "tempfile", "pathlib", "zipimport", "pkgutil", "ensurepip", "venv", "idlelib", "lib2to3", "distutils",
-    "setuptools", "cpp_extension", "hub", "f2py", "types", "gc", "inspect", "logging", "site", "sysconfig",
-    "eval", "exec", "execfile", "compile", "getattr", "setattr", "delattr", "__import__", "open", "file",
-    "input", "globals", "locals", "vars", "apply", "map", "filter", "breakpoint", "system", "popen", "Popen",
-    "attrgetter", "itemgetter", "methodcaller", "partial", "load", "loads", "_load_from_bytes",
-    "load_library",
+    "runpy", "importlib", "imp", "ctypes", "_ctypes", "pickle", "_pickle", "cPickle", "dill",
+    "cloudpickle", "marshal", "joblib", "webbrowser", "pdb", "bdb", "code", "codeop", "cProfile",
+    "profile", "timeit", "trace", "pip", "pydoc", "doctest", "asyncio", "multiprocessing", "threading",
+    "_thread", "signal", "requests", "urllib", "urllib2", "urllib3", "httplib", "http", "httpx",
+    "aiohttp", "ftplib", "smtplib", "telnetlib", "ssl", "tempfile", "pathlib", "zipimport", "pkgutil",
+    "ensurepip", "venv", "idlelib", "lib2to3", "distutils", "setuptools", "cpp_extension", "hub",
+    "f2py", "types", "gc", "inspect", "logging", "site", "sysconfig", "eval", "exec", "execfile",
+    "compile", "getattr", "setattr", "delattr", "__import__", "open", "file", "input", "globals",
+    "locals", "vars", "apply", "map", "filter", "breakpoint", "system", "popen", "Popen", "attrgetter",
+    "itemgetter", "methodcaller", "partial", "load", "loads", "_load_from_bytes", "load_library",
 })  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from .plain import no_checkpoint
 from .release_config import MAX_CONFIG_BYTES, parse_config
 
 CONFIG = "config.json"
+# Vendors' own configs, read where there is no config.json: names and shapes are worth an inventory.
+VENDOR_CONFIGS = ("params.json",)
 
 
 def open_release(model: str, revision: str | None = None) -> Release:
@@ -39,8 +41,8 @@ def open_release(model: str, revision: str | None = None) -> Release:
     source = open_source(model, revision)
     name = split_revision(model, revision)[0]
     try:
-        config = read_config(source)
-        return Release(name, source, config, open_checkpoint(source))
+        file = config_file(source)
+        return Release(name, source, read_config(source), open_checkpoint(source), file)
     except AccessError as refusal:  # what the listing says is worth a record
         checkpoint = listing_checkpoint(source, refusal)
         checkpoint.anomalies = (*source.anomalies, *checkpoint.anomalies)
@@ -49,14 +51,22 @@ def open_release(model: str, revision: str | None = None) -> Release:
         raise InputError(error.message, code=error.code, remedy=error.remedy) from error
 
 
+def config_file(source: Source) -> str:
+    """config.json, or the vendor's own config where only that is there."""
+    paths = {file.path for file in source.files()}
+    vendor = (name for name in VENDOR_CONFIGS if name in paths)
+    return CONFIG if CONFIG in paths else next(vendor, CONFIG)
+
+
 def read_config(source: Source) -> dict[str, object]:
-    """config.json of a source, parsed.
+    """config.json of a source, or the vendor's own config where only that is there, parsed.
 
     Raises:
         AccessError: it is there, but this account may not read it.
         InputError: E102, there is none; E103, it is not usable as one; what reading it met.
     """
-    size = next((file.size for file in source.files() if file.path == CONFIG), None)
+    name = config_file(source)
+    size = next((file.size for file in source.files() if file.path == name), None)
     if size is None:
         raise InputError(
             f"{source.name} has no {CONFIG}",
@@ -65,10 +75,10 @@ def read_config(source: Source) -> dict[str, object]:
         )
     if size > MAX_CONFIG_BYTES:
         raise InputError(
-            f"{CONFIG} of {source.name} has {size} bytes, a config may have {MAX_CONFIG_BYTES}",
+            f"{name} of {source.name} has {size} bytes, a config may have {MAX_CONFIG_BYTES}",
             code="E103",
         )
     try:
-        return parse_config(source.read(CONFIG), f"{CONFIG} of {source.name}")
+        return parse_config(source.read(name), f"{name} of {source.name}")
     except SourceError as error:
         raise InputError(error.message, code=error.code, remedy=error.remedy) from error

@@ -24,12 +24,14 @@ _TEXT_PARTS = (
 # Fact -> the keys that published configs use for it, most usual first.
 KEYS: dict[str, tuple[str, ...]] = {
     "hidden_size": ("hidden_size", "n_embd", "d_model", "dim", "model_dim", "embed_dim"),
-    "intermediate_size": ("intermediate_size", "ffn_hidden_size", "n_inner", "d_ff", "ffn_dim", "hidden_dim"),
-    "moe_intermediate_size": ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size"),
+    "intermediate_size": ("intermediate_size", "ffn_hidden_size", "n_inner", "d_ff", "ffn_dim", "hidden_dim",
+                          "inter_dim"),
+    "moe_intermediate_size": ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size",
+                              "moe_inter_dim", "expert_hidden_dim"),
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers"),
     "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads"),
     "kv_heads": ("num_key_value_heads", "n_head_kv", "num_kv_heads", "n_kv_heads", "multi_query_group_num",
-                 "num_attention_groups"),
+                 "num_attention_groups", "kv_n_heads"),
     "head_dim": ("head_dim", "kv_channels", "attention_head_dim", "d_kv"),
     "vocab_size": ("vocab_size", "padded_vocab_size", "n_vocab"),
     "max_positions": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len",
@@ -39,10 +41,12 @@ KEYS: dict[str, tuple[str, ...]] = {
     "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert",
                        "moe_num_shared_experts"),
     "top_k": ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk", "moe_top_k",
-              "num_selected_experts", "moe_k"),
+              "num_selected_experts", "moe_k", "n_activated_experts"),
     "mtp_layers": ("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers",
                    "mtp_num_hidden_layers"),
 }  # fmt: skip
+# Sections in which some configs keep a part of it: Mistral's params.json, DBRX.
+_INNER = ("moe", "moe_config", "ffn_config", "attn_config")
 _ACTIVATION = ("hidden_act", "activation_function", "hidden_activation", "ffn_activation")
 # Keys that published configs use for the norms' epsilon.
 NORM_EPS = (
@@ -124,6 +128,8 @@ def read_config(config: Mapping[str, Any]) -> ConfigFacts:
 
     for fact, keys in KEYS.items():
         key, number = _first_integer(text, keys)
+        if not number:
+            key, number = _inner_integer(text, keys) or (key, number)
         if number > _SANE.get(fact, _LARGEST):
             absurd.append(f"{key} = {number}")
         elif fact in Architecture.model_fields and number:
@@ -244,6 +250,17 @@ def _first_integer(part: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, i
         if is_count(value):
             return key, int(value)  # type: ignore[arg-type]  # is_count proves it a number
     return "", 0
+
+
+def _inner_integer(text: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, int] | None:
+    """The same from the sections within the text model's part."""
+    for section in _INNER:
+        part = text.get(section)
+        if isinstance(part, Mapping):
+            key, number = _first_integer(part, keys)
+            if number:
+                return f"{section}/{key}", number
+    return None
 
 
 def is_count(value: Any) -> bool:

@@ -21,7 +21,8 @@ _NO_WEIGHTS = re.compile(
 def read_pickles(seen: Seen) -> Part:
     """The part of the inventory that is about pickles; none of them is loaded."""
     source = seen.release.source
-    if source is None:
+    withheld = any(anomaly.code == "listing_only" for anomaly in seen.release.checkpoint.anomalies)
+    if source is None or withheld:
         return Part()
     listings = [item for item in list_pickles(source) if item.container or item.error]
     if not listings:
