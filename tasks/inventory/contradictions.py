@@ -23,8 +23,6 @@ def contradictions(seen: Seen) -> Sequence[Finding]:
         _missing_layers,
         _missing_experts,
         _sizes,
-        _quantization,
-        _orphans,
         _mtp,
         _irregular,
     )
@@ -97,7 +95,7 @@ def experts_of(layer: LayerCount) -> Mapping[str, set[int]]:
         pattern = item.group.pattern
         if item.place.role == "expert" and pattern.expert_slot >= 0:
             slot = pattern.expert_slot - (0 <= pattern.layer_slot < pattern.expert_slot)
-            found.setdefault(pattern.text, set()).update(int(index[slot]) for index in item.group.others)
+            found.setdefault(pattern.text, set()).update(item.group.index_sets[slot])
     return found
 
 
@@ -135,73 +133,6 @@ def _sizes(seen: Seen) -> Iterable[Finding]:
                 yield make_finding(
                     "INV027", subject, message, evidence=[source, f"header of {group.example}"]
                 )
-
-
-def _quantization(seen: Seen) -> Iterable[Finding]:
-    declared, observed = seen.declared, seen.observed
-    source = [f"config.json#{declared.pointer}"] if declared.pointer else []
-    if not declared.known:
-        message = f"the config declares the quantisation {declared.dialect!r}, which is not known here"
-        yield make_finding("INV031", _CONFIG, message, evidence=source)
-    elif declared.normal is not None and observed.scheme == "none":
-        message = (
-            f"the config declares {declared.normal.scheme}, yet every weight is stored in plain precision"
-        )
-        yield make_finding("INV022", _CONFIG, message, evidence=source)
-    elif declared.normal is None and observed.scheme != "none" and seen.facts.config and not _is_gguf(seen):
-        message = f"the config declares no quantisation, yet the tensors show {observed.scheme}"
-        yield make_finding("INV022", _CONFIG, message, evidence=["headers"])
-    elif declared.normal is not None and _family(declared.normal.scheme) != _family(observed.scheme):
-        message = f"the config declares {declared.normal.scheme}, the tensors show {observed.scheme}"
-        yield make_finding("INV022", _CONFIG, message, evidence=[*source, "headers"])
-
-
-def _is_gguf(seen: Seen) -> bool:
-    """GGUF files state their quantisation by their tensors' own types."""
-    return any(item.group.dtype.startswith(("q", "iq")) for item in seen.counted)
-
-
-def _family(scheme: str) -> str:
-    """Schemes that tensors alone cannot tell apart count as one."""
-    if scheme in ("gptq", "awq", "int4_group"):
-        return "int4"
-    return "fp8" if scheme.startswith("fp8") else scheme
-
-
-def _orphans(seen: Seen) -> Iterable[Finding]:
-    """fp8 weights without a scale in a module that declares none, and scales whose weight is gone."""
-    weights = {
-        (item.group.pattern.text, item.group.layer): item.group for item in seen.counted if item.place.counts
-    }
-    scaled: set[tuple[str, int | None]] = set()
-    lost: dict[str, list[str]] = {}
-    for item in seen.counted:
-        if item.place.role != "aux" or item.group.pattern.segments[-1] not in (
-            "weight_scale_inv",
-            "weight_scale",
-        ):
-            continue
-        base = item.group.pattern.text.rpartition("_scale")[0]
-        key = next(((base + form, item.group.layer) for form in ("", "_packed")
-                    if (base + form, item.group.layer) in weights), None)  # fmt: skip
-        if key is None:
-            lost.setdefault(f"{item.group.pattern.text} has no weight", []).append(item.group.example)
-        else:
-            scaled.add(key)
-    for key, group in weights.items():
-        if group.dtype.startswith("fp8") and len(group.shape) == 2 and seen.observed.scheme != "none":
-            module = group.pattern.text.rpartition(".")[0]
-            beside = (f"{module}.scale", group.layer), (f"{module}.scale_weight", group.layer)
-            held = (
-                {(item.group.pattern.text, item.group.layer) for item in seen.counted}
-                if key not in scaled
-                else ()
-            )
-            if key not in scaled and not any(other in held for other in beside):
-                lost.setdefault(f"{group.pattern.text} has no scale", []).append(group.example)
-    for what, examples in lost.items():
-        subject = Subject(kind="tensor", name=what.partition(" ")[0])
-        yield make_finding("INV023", subject, f"{what}, in {len(examples)} layers", evidence=examples[:10])
 
 
 def _mtp(seen: Seen) -> Iterable[Finding]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
+from math import prod
 
 from .patterns import Group, Pattern
 
 LOW_PRECISION = frozenset({"int8", "uint8", "int32", "uint32", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz",
-                           "fp8_e5m2fnuz", "fp4_e2m1", "int4"})  # fmt: skip
+                           "fp8_e5m2fnuz", "fp4_e2m1", "fp6_e2m3", "fp6_e3m2", "int4", "int16"})  # fmt: skip
 
 _VISION = frozenset({
     "vision_tower", "vision_model", "visual", "vision_encoder", "vision", "image_encoder", "vit",
@@ -58,20 +59,37 @@ _EXPERT_MODULES = frozenset({"block_sparse_moe", "moe", "experts", "expert"})
 _NORM = re.compile(r"norm|^ln(_|\d|$)|(^|_)ln$")
 _MIXER_FEED_FORWARD = frozenset({"up_proj", "down_proj", "gate_proj"})
 
-# What may follow the name of a low-precision weight in the name of its side tensors.
+# What may follow the name of a low-precision weight in the name of its side tensors, the longest first.
 _SIDE_OF_WEIGHT = (
-    "_scale_inv", "_scale_2", "_scale", "_scales", "_zero_point", "_shape", "_g_idx", "_global_scale",
-    "_offset",
+    "_activation_scale", "_global_scale", "_scale_second", "_offset_second", "_input_scale", "_scale_and_zero",
+    "_zero_point", "_scale_inv", "_scale_bias", "_scale_2", "_scales", "_scale", "_shape", "_g_idx", "_offset",
 )  # fmt: skip
 _SIDE_IN_MODULE = frozenset({
-    "scale", "scales", "biases", "qzeros", "g_idx", "input_scale", "output_scale", "input_zero_point",
+    "scale", "scales", "biases", "qzeros", "zeros", "g_idx", "input_scale", "output_scale", "input_zero_point",
     "k_scale", "v_scale", "q_scale", "input_global_scale", "input_offset", "deq_scale", "quant_bias",
-    "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale",
+    "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale", "qscale_weight", "qscale_act",
+    "activation_scale", "act_scale", "act_scales", "smooth_scale", "smoothing_factor", "input_scale_ub",
+    "scale_bias", "bias_scale", "weight_global_scale", "codebooks",
 })  # fmt: skip
 _SIDE_BELOW_WEIGHT = frozenset({
-    "absmax", "quant_map", "nested_absmax", "nested_quant_map",
+    "absmax", "quant_map", "nested_absmax", "nested_quant_map", "_scale", "_shift", "_zero_point", "scale",
 })  # fmt: skip
-_WEIGHT_FORMS = ("", "_packed", "_blocks")
+# Names under which a weight may stand; HQQ keeps all that is not the weight beside `W_q`.
+_WEIGHT_NAMES = ("weight", "qweight", "weight_packed", "weight_qdata", "W_q", "codes", "_data")
+_HQQ = frozenset({
+    "scale", "zero", "shape", "nbits", "axis", "group_size", "packing", "unpack_view_dtype", "compute_dtype",
+    "view_as_float", "channel_wise", "optimize", "round_zero", "stores_quant_config", "encoded_state_dict",
+    "quant_scale", "quant_zero", "offload_meta",
+})  # fmt: skip
+# Scales of the cache, stored in the attention itself beside no weight of their own.
+SIDE_OF_CACHE = frozenset({
+    "k_scale", "v_scale", "q_scale", "kv_scale", "prob_scale", "prob_output_scale", "k_zero_point",
+    "v_zero_point", "kv_cache_scale", "kv_cache_offset", "k_cache_scale", "v_cache_scale", "k_cache_offset",
+    "v_cache_offset", "kv_cache_scaling_factor",
+})  # fmt: skip
+_GPTQ_SIDES = frozenset({"scales", "qzeros", "g_idx"})
+_ROTATION = re.compile(r"^(rot|rotation|hadamard)$|_rotation$")
+_WEIGHT_FORMS = ("", "_packed", "_blocks", "_qdata")
 
 
 @dataclass(frozen=True)
@@ -101,6 +119,7 @@ class Neighbourhood:
         experts: whether the release has routed experts at all.
         layers: number of layers that the config states; 0 where it does not.
         mtp: whether layers beyond that number are for multi-token prediction.
+        low: whether anything is stored in a floating-point type of eight bits or fewer, or packed.
     """
 
     dtypes: Mapping[str, Set[str]]
@@ -108,6 +127,7 @@ class Neighbourhood:
     experts: bool
     layers: int
     mtp: bool
+    low: bool = False
 
 
 def look_around(groups: Iterable[Group], layers: int, mtp_declared: bool) -> Neighbourhood:
@@ -123,7 +143,8 @@ def look_around(groups: Iterable[Group], layers: int, mtp_declared: bool) -> Nei
     segments = {segment for text in dtypes for segment in text.lower().split(".")}
     experts = bool(segments & {"experts", "block_sparse_moe", "moe"}) or any("_exps" in s for s in segments)
     mtp = mtp_declared or bool(segments & _MTP_ONLY)
-    return Neighbourhood(dtypes, modules, experts, layers, mtp)
+    low = any(held & LOW_PRECISION for held in dtypes.values())
+    return Neighbourhood(dtypes, modules, experts, layers, mtp, low)
 
 
 def place_of(group: Group, around: Neighbourhood) -> Place:
@@ -133,7 +154,7 @@ def place_of(group: Group, around: Neighbourhood) -> Place:
     segments = tuple(segment.lower() for segment in pattern.segments)
     if segments[-1] in _BUFFERS or "rotary_emb" in segments or _is_mask(segments, group.shape):
         return Place("buffer", "buffer", part, counts=False)
-    served = _served_weight(pattern, around)
+    served = _served_weight(pattern, around) or _lost_weight(group, around)
     if served is not None:
         owner = _role(part, tuple(segment.lower() for segment in served), around)
         return Place("aux", owner, part, counts=False)
@@ -171,10 +192,28 @@ def _served_weight(pattern: Pattern, around: Neighbourhood) -> tuple[str, ...] |
         return pattern.segments[:-1]
     if "quant_state" in pattern.segments[1:]:  # bitsandbytes: `weight.quant_state.bitsandbytes__nf4`
         return pattern.segments[: pattern.segments.index("quant_state", 1)]
+    if "W_q" in siblings and name in _HQQ:
+        return (*module.split("."), "weight")
     if name.lower() in _SIDE_IN_MODULE:
-        weights = [sibling for sibling in siblings if sibling in ("weight", "qweight", "weight_packed")]
+        weights = [sibling for sibling in _WEIGHT_NAMES if sibling in siblings]
         if any(_is_low(f"{module}.{weight}", around) for weight in weights):
             return (*module.split("."), weights[0])
+    return None
+
+
+def _lost_weight(group: Group, around: Neighbourhood) -> tuple[str, ...] | None:
+    """The same for a tensor that can be nothing but a side tensor, though no weight is beside it."""
+    module, _, name = group.pattern.text.rpartition(".")
+    path = tuple(module.split(".")) if module else ()
+    if group.dtype == "e8m0" or (group.dtype == "uint8" and name.endswith("_scales")):
+        return (*path, name.removesuffix("_scales").removesuffix("_scale"))
+    if name in SIDE_OF_CACHE and (around.low or prod(group.shape) <= 1):
+        return (*path, name)
+    siblings = around.modules.get(module, frozenset())
+    if name in _GPTQ_SIDES and len(siblings & _GPTQ_SIDES) > 1:
+        return (*path, "qweight")
+    if any(_ROTATION.search(segment) for segment in group.pattern.segments) and len(group.shape) == 2:
+        return (*path, name)
     return None
 
 

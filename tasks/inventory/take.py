@@ -8,8 +8,9 @@ from typing import Any
 
 from day0.adapters.base.release import Release
 
-from .checkpoint_findings import anomaly_findings
+from .checkpoint_findings import anomaly_findings, file_anomalies
 from .config_facts import ConfigFacts, read_config
+from .config_place import placed
 from .config_statements import statement_findings
 from .contradictions import stored_tied
 from .counts import (
@@ -21,14 +22,20 @@ from .counts import (
     text_layers,
     totals,
 )
-from .distribution import distribution
 from .declared_modules import DeclaredModules
+from .distribution import distribution
 from .fact_sources import fact_sources
+from .implied import NOT_ASKED, ask, read_implied
 from .moved import look_again
 from .patterns import Listing, list_tensors
+from .pickles import read_pickles
 from .precision import read_precision
+from .provenance import read_provenance
 from .quantization import declared_quantization, observed_quantization
+from .quantization_part import quantization_part
 from .read_layers import read_layers
+from .readiness import readiness
+from .reconciliation import reconciliation
 from .record import (
     Identity,
     InventoryFacts,
@@ -38,28 +45,38 @@ from .record import (
     Shard,
     TiedEmbeddings,
 )
+from .redundant import redundant_sets
 from .remarks import remarks, routed_experts, unknown_patterns
 from .repository_code import read_repository_code
 from .roles import look_around, place_of
 from .seen import Part, Seen
+from .stored_weights import StoredWeights
 from .structure import read_structure
 from .support import read_support
-from .stored_weights import StoredWeights
 from .texts import read_texts
 from .tokenizer import read_tokenizer
 
 _PARTS: tuple[Callable[[Seen], Part], ...] = (
+    quantization_part,
     read_tokenizer,
     read_structure,
     read_precision,
     read_support,
     read_repository_code,
+    read_pickles,
+    read_provenance,
     look_again,
+    read_implied,
+    reconciliation,
+    readiness,
+    redundant_sets,
 )
 """Whatever is found beside the counts: each part looks at everything and hands back its own facts."""
 
 
-def take_inventory(release: Release, *, layouts: Sequence[str] = ()) -> InventoryRecord:
+def take_inventory(
+    release: Release, *, layouts: Sequence[str] = (), expected: bool | None = None
+) -> InventoryRecord:
     """The complete inventory of a release, from headers and config alone.
 
     Works for any checkpoint format, for a bare config (no tensors) and for unknown architectures.
@@ -67,12 +84,16 @@ def take_inventory(release: Release, *, layouts: Sequence[str] = ()) -> Inventor
     Args:
         release: opened.
         layouts: that memory per rank is told for, as `parse_layout` reads them; empty: the usual ones.
+        expected: whether a process builds the model to tell which tensors the config implies; None: only
+            where there are no tensors to look at.
     """
     began = time.perf_counter()
-    seen, kinds_source = _look(release, layouts)
+    if expected is None:
+        expected = release.checkpoint.format == "none"
+    seen, kinds_source = _look(release, layouts, expected)
     gguf = release.checkpoint.format == "gguf"
     findings = [
-        *anomaly_findings((*release.checkpoint.anomalies, *seen.texts.anomalies)),
+        *anomaly_findings((*file_anomalies(release.checkpoint), *seen.texts.anomalies)),
         *statement_findings(seen.facts, seen.counted, seen.stack, gguf=gguf),
         *remarks(seen),
     ]
@@ -83,15 +104,16 @@ def take_inventory(release: Release, *, layouts: Sequence[str] = ()) -> Inventor
         fields |= found.fields
         findings += found.findings
         sources |= found.sources
+    told, places = placed(findings, sources, release.config_file)
     return InventoryRecord.conclude(
-        findings=findings,
+        findings=told,
         facts=InventoryFacts(**fields),
-        sources=sources,
+        sources=places,
         observations=InventoryObservations(seconds=time.perf_counter() - began),
     )
 
 
-def _look(release: Release, layouts: Sequence[str]) -> tuple[Seen, str]:
+def _look(release: Release, layouts: Sequence[str], expected: bool) -> tuple[Seen, str]:
     """Everything that the parts look at, and the config key that states the layers' kinds."""
     withheld = not release.config and any(a.code == "listing_only" for a in release.checkpoint.anomalies)
     texts = read_texts(None if withheld else release.source)
@@ -102,9 +124,11 @@ def _look(release: Release, layouts: Sequence[str]) -> tuple[Seen, str]:
     counted, observed = _count(listing, facts, stored)
     layers, states, kinds_source = read_layers(counted, facts)
     stack = text_layers(counted)
+    answer = ask(release.config, counted, release.checkpoint.faults) if expected else NOT_ASKED
     seen = Seen(
-        release, texts, facts, listing, counted, stack, layers, states, declared, observed, stored, layouts
-    )
+        release, texts, facts, listing, counted, stack, layers, states, declared, observed, stored, layouts,
+        answer,
+    )  # fmt: skip
     return seen, kinds_source
 
 
