@@ -15,12 +15,13 @@ from day0.tasks.inventory.layouts import parse_layout
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.verdict import exit_status
 
-from .flags import RunFlags, settings_of
+from .flags import RunFlags, Switch, settings_of
 from .inventory_text import inventory_text
 from .progress_display import show_progress
 from .settings import run_options
 from .single_stage import run_up_to
-from .terminal import printable, stdout_for_data, write_json
+from .staging_run import stage_release
+from .terminal import printable, say, stdout_for_data, write_json
 
 _DEFAULT = RunFlags()
 
@@ -32,7 +33,14 @@ app = App(name="inventory", help="What a release is, from headers and config alo
 
 @app.default
 def inventory(
-    model: str, /, *, layout: Layouts | None = None, csv: str | None = None, flags: RunFlags = _DEFAULT
+    model: str,
+    /,
+    *,
+    layout: Layouts | None = None,
+    csv: str | None = None,
+    verify: Switch = False,
+    stage: Switch = False,
+    flags: RunFlags = _DEFAULT,
 ) -> int:
     """What a release is, from headers and config alone.
 
@@ -40,6 +48,8 @@ def inventory(
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
         layout: Tell memory per rank for this layout, e.g. tp=8,ep=8,pp=2,dp=1,sp; repeatable.
         csv: Write the table of layers by role to this file; - for standard output.
+        verify: Read every byte of the weights: hashes, NaN, infinity, zeros. Fetches a remote release.
+        stage: Then fetch the weights, those of the minimal run first.
         flags: Shared flags.
     """
     settings = settings_of(flags)
@@ -51,7 +61,7 @@ def inventory(
             remedy="Give --csv a file, or leave one of the two out.",
         )
     with stdout_for_data() as data, show_progress():
-        options = run_options(settings, layouts=layouts)
+        options = run_options(settings, layouts=layouts, verify=verify)
         record = run_up_to("inventory", model, flags.revision, None, settings.store, options)
         assert isinstance(record, InventoryRecord)
         if csv is not None:
@@ -61,6 +71,9 @@ def inventory(
         elif csv != "-":
             width = get_terminal_size().columns if data.isatty() else 0
             data.writelines(f"{printable(line)}\n" for line in inventory_text(record, width))
+        data.flush()
+        if stage:
+            say(stage_release(model, record))
     return exit_status(record.verdict)
 
 

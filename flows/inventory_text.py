@@ -10,6 +10,8 @@ from day0.tasks.inventory.record import InventoryFacts, InventoryRecord
 from day0.tasks.inventory.record_distribution import Distribution, LayoutMemory, Share
 from day0.tasks.inventory.table import fold_layers
 
+from .verification_text import verification_lines
+
 _MOST_FINDINGS = 10
 _MOST_ROWS = 40
 _MOST_NAMES = 4
@@ -43,6 +45,7 @@ def inventory_text(record: InventoryRecord, width: int = 0) -> Iterator[str]:
             *_quantization(facts),
             *_tokenizer(facts),
             *_trust(facts),
+            *verification_lines(facts.verification),
         ]
     )
     if facts.distribution is not None:
