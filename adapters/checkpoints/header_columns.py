@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from itertools import accumulate
 
 from day0.adapters.base.checkpoint import TensorKind
 from day0.adapters.base.dtypes import BITS, FROM_SAFETENSORS, num_bytes
@@ -29,8 +30,15 @@ class HeaderError(ValueError):
         self.reason = reason
 
 
+Known = dict[tuple[str, tuple[int, ...]], TensorKind]
+"""What was learnt of dtypes and shapes; the headers of one release share it, and so their kinds."""
+
+
 class Columns:
     """Names, kinds and first bytes, in the order in which they were given.
+
+    Args:
+        known: kinds by dtype and shape, added to.
 
     Attributes:
         names: of the tensors.
@@ -40,38 +48,48 @@ class Columns:
         ordered: whether each tensor so far begins where the one before it ends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known) -> None:
         self.names: list[str] = []
         self.kinds: list[TensorKind] = []
         self.starts: list[int] = []
         self.expected = 0
         self.ordered = True
-        self._known: dict[tuple[str, tuple[int, ...]], TensorKind] = {}
+        self._known = known
 
-    def extend(self, rows: Iterable[tuple[str, Entry]]) -> None:
+    def extend(self, rows: Mapping[str, Entry]) -> None:
         """Takes further tensors by name.
 
         Raises:
             HeaderError: one breaks a rule.
         """
-        known, expected = self._known, self.expected
-        names, kinds, starts = self.names, self.kinds, self.starts
-        for name, entry in rows:
-            start, end = entry.data_offsets
-            kind = known.get((entry.dtype, entry.shape)) or self._learn(name, entry)
-            if end - start != kind.bytes:
-                raise _wrong_size(name, kind, start, end)
-            if start != expected:
-                self.ordered = False
-            expected = end
-            names.append(name)
-            kinds.append(kind)
-            starts.append(start)
-        self.expected = expected
-        longest = max(names, key=len, default="")
+        if not rows:
+            return
+        kinds = self._kinds(rows)
+        starts, ends = zip(*[entry.data_offsets for entry in rows.values()], strict=True)
+        places = list(accumulate([kind.bytes for kind in kinds], initial=self.expected))
+        self.expected = places[-1]
+        if (*starts, self.expected) != tuple(places) or ends != tuple(places[1:]):  # not one behind the other
+            self.ordered = False
+            for name, kind, start, end in zip(rows, kinds, starts, ends, strict=True):
+                if not 0 <= start <= end or end - start != kind.bytes:
+                    raise _wrong_size(name, kind, start, end)
+        self.names += rows
+        self.kinds += kinds
+        self.starts += starts
+        longest = max(rows, key=len)
         if len(longest) > MAX_NAME_LENGTH:
             message = f"tensor name {shorten(longest)} has {len(longest)} characters"
             raise HeaderError("header_name", message)
+
+    def _kinds(self, rows: Mapping[str, Entry]) -> list[TensorKind]:
+        known, keys = self._known, [(entry.dtype, entry.shape) for entry in rows.values()]
+        try:
+            return [known[key] for key in keys]
+        except KeyError:
+            for name, key in zip(rows, keys, strict=True):
+                if key not in known:
+                    known[key] = _checked_kind(name, *key)
+            return [known[key] for key in keys]
 
     def sorted(self) -> Columns:
         """The same in the order of the data.
@@ -82,10 +100,8 @@ class Columns:
         ends = (start + kind.bytes for start, kind in zip(self.starts, self.kinds, strict=True))
         # Empty tensors begin where the next one does: the end decides, so that they come first.
         rows = sorted(zip(self.starts, ends, self.names, self.kinds, strict=True), key=lambda row: row[:3])
-        ordered = Columns()
+        ordered = Columns(self._known)
         for start, end, name, kind in rows:
-            if start < 0:
-                raise _wrong_size(name, kind, start, end)
             if start != ordered.expected:
                 what = "a hole before" if start > ordered.expected else "an overlap at"
                 message = f"the data have {what} tensor {shorten(name)}: byte {start} for {ordered.expected}"
@@ -95,10 +111,6 @@ class Columns:
             ordered.kinds.append(kind)
             ordered.starts.append(start)
         return ordered
-
-    def _learn(self, name: str, entry: Entry) -> TensorKind:
-        kind = self._known[entry.dtype, entry.shape] = _checked_kind(name, entry.dtype, entry.shape)
-        return kind
 
 
 def _wrong_size(name: str, kind: TensorKind, start: int, end: int) -> HeaderError:

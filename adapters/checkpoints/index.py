@@ -63,17 +63,18 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
     except (JsonError, SourceError) as error:
         return None, [_invalid(path, str(error))]
     claims = parsed.get("weight_map") if isinstance(parsed, dict) else None
-    if not isinstance(claims, dict) or not all(isinstance(file, str) for file in claims.values()):
+    if not isinstance(claims, dict) or set(map(type, claims.values())) - {str}:
         return None, [_invalid(path, "it holds no weight_map of strings")]
     folder = posixpath.dirname(path)
     files = {file: posixpath.join(folder, file) for file in set(claims.values())}
     escapes = sorted(file for file in files if not is_inside(file))
     for file in escapes:
         del files[file]
-    kept = {name: files[file] for name, file in claims.items() if file in files}
+    if folder or escapes:
+        claims = {name: files[file] for name, file in claims.items() if file in files}
     total = _total_size(parsed)
     size = total if type(total) is int else None
-    return Index(path, kept, size, _stated(total)), [_escape(path, file) for file in escapes[:100]]
+    return Index(path, claims, size, _stated(total)), [_escape(path, file) for file in escapes[:100]]
 
 
 def _total_size(parsed: Mapping[str, Any]) -> Any:

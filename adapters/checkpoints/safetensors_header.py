@@ -16,7 +16,7 @@ from typing import Any
 
 from day0.adapters.base.checkpoint import TensorKind
 
-from .header_columns import Columns, HeaderError
+from .header_columns import Columns, HeaderError, Known
 from .header_entries import Entry, decode_entries, split_metadata
 from .strict_json import JsonError, Pairs, parse_strict, shorten, unique
 
@@ -84,18 +84,20 @@ def describe_pointer(text: bytes) -> str:
     return f"oid sha256:{oid}, size {size}"
 
 
-def parse_header(raw: bytes) -> Header:
+def parse_header(raw: bytes, known: Known | None = None) -> Header:
     """Reads and checks a header.
 
     Args:
         raw: the header's bytes, without the eight that give its length.
+        known: kinds that earlier headers of the release taught, added to.
 
     Raises:
         HeaderError: the rule that is broken.
     """
+    known = {} if known is None else known
     if raw[:1] != b"{":
         raise HeaderError("header_start", "the header does not start with '{'")
-    columns, metadata = _quick(raw) or _strict(raw)
+    columns, metadata = _quick(raw, known) or _strict(raw, known)
     base = LENGTH_BYTES + len(raw)
     if not columns.ordered:
         columns = columns.sorted()
@@ -111,17 +113,17 @@ def parse_header(raw: bytes) -> Header:
     )
 
 
-def _quick(raw: bytes) -> tuple[Columns, Mapping[str, str]] | None:
+def _quick(raw: bytes, known: Known) -> tuple[Columns, Mapping[str, str]] | None:
     """The columns of a header as every writer makes it; None for one that is unusual or broken."""
     split = split_metadata(raw)
     if split is None:
         return None
     text, begin = split
-    columns = Columns()
+    columns = Columns(known)
     for entries in decode_entries(raw, begin):
         if entries is None:
             return None
-        columns.extend(entries.items())
+        columns.extend(entries)
     if len(set(columns.names)) < len(columns.names):
         return None
     try:
@@ -130,7 +132,7 @@ def _quick(raw: bytes) -> tuple[Columns, Mapping[str, str]] | None:
         return None
 
 
-def _strict(raw: bytes) -> tuple[Columns, Mapping[str, str]]:
+def _strict(raw: bytes, known: Known) -> tuple[Columns, Mapping[str, str]]:
     """The same by a parser that says what is wrong."""
     try:
         parsed = parse_strict(raw, _collapse({}))
@@ -140,8 +142,8 @@ def _strict(raw: bytes) -> tuple[Columns, Mapping[str, str]]:
     if not isinstance(parsed, dict):
         raise HeaderError("header_entry", "the header itself looks like a tensor")
     metadata = _metadata(parsed.pop("__metadata__", None))
-    columns = Columns()
-    columns.extend(_entries(parsed))
+    columns = Columns(known)
+    columns.extend(dict(_entries(parsed)))
     return columns, metadata
 
 

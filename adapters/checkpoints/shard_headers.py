@@ -11,7 +11,7 @@ from day0.adapters.base.progress import log_progress
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
 
-from .header_columns import HeaderError
+from .header_columns import HeaderError, Known
 from .safetensors_header import LENGTH_BYTES, Header, describe_pointer, header_length, parse_header
 
 READERS = 16  # requests in flight; a hub allows some thousand per five minutes and answers in 50 ms
@@ -30,6 +30,7 @@ def read_headers(
         InputError: the hub refuses or cannot be reached.
     """
     found: dict[str, Header | Anomaly] = {}
+    known: Known = {}
     budget = _Budget(HELD_BYTES)
     read_bytes = 0
     with ThreadPoolExecutor(READERS, thread_name_prefix="headers") as pool:
@@ -41,7 +42,7 @@ def read_headers(
                     found[shard] = raw
                 else:
                     read_bytes += LENGTH_BYTES + len(raw)
-                    found[shard] = _parsed(shard, raw)
+                    found[shard] = _parsed(shard, raw, known)
                     budget.give(len(raw))
                 del future, raw
                 log_progress("headers", len(found), len(shards), f"{read_bytes:,} bytes")
@@ -112,9 +113,9 @@ def _raw(source: Source, shard: str, length: int) -> bytes | Anomaly:
     return raw
 
 
-def _parsed(shard: str, raw: bytes) -> Header | Anomaly:
+def _parsed(shard: str, raw: bytes, known: Known) -> Header | Anomaly:
     try:
-        return parse_header(raw)
+        return parse_header(raw, known)
     except HeaderError as error:
         return broken(error.code, shard, error.reason)
 

@@ -16,12 +16,21 @@ from .stored_weights import StoredWeights
 
 
 class Counted(NamedTuple):
-    """A group with its place and the parameters that it stands for (0 for side tensors and buffers)."""
+    """A group with its place and the parameters that it stands for (0 for side tensors and buffers).
+
+    Attributes:
+        group: the tensors.
+        place: what they are.
+        params: logical parameters of all of them.
+        packing: how more than one weight is kept in an element.
+        logical: shape of one unpacked; empty where nothing is packed or the header does not show it.
+    """
 
     group: Group
     place: Place
     params: int
     packing: str
+    logical: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,8 +73,9 @@ def count_groups(placed: Iterable[tuple[Group, Place]], stored: StoredWeights) -
     for group, place in placed:
         packing = stored.packing(group) if place.counts else None
         elements = packing.logical(group.elements) if packing else group.elements
+        shape = packing.shape(group.shape) if packing else ()
         counted.append(
-            Counted(group, place, elements if place.counts else 0, packing.reason if packing else "")
+            Counted(group, place, elements if place.counts else 0, packing.reason if packing else "", shape)
         )
     return counted
 
@@ -176,4 +186,5 @@ def _pattern_row(items: Sequence[Counted]) -> TensorPattern:
         params=sum(item.params for item in items),
         bytes=sum(item.group.bytes for item in items),
         packing=items[0].packing,
+        logical_shape=items[0].logical,
     )

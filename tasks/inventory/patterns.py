@@ -7,11 +7,10 @@ Every number that stands alone after a dot becomes a placeholder: `{l}` for the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import NamedTuple
 
 from day0.adapters.base.checkpoint import TensorBlock, TensorInfo, TensorKind, tensor_blocks
 
@@ -20,8 +19,9 @@ EXPERT_WORDS = frozenset({"experts", "expert"})
 
 # At most nine digits: longer ones are no index and `int` refuses absurd ones.
 _INDEX = re.compile(r"\.([0-9]{1,9})(?=\.|\Z)")
-_DIGITS = re.compile(r"[0-9]+")
-_ZEROES = str.maketrans("123456789", "000000000")
+_EXPERTS = ".experts."
+_EXPERT = re.compile(r"\.experts\.([0-9]{1,9})(?=[.\n]|\Z)")
+_MARK = "\0"  # stands for the index of an expert while names are folded
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,11 @@ class Group:
     bytes: int = 0
     others: list[tuple[str, ...]] = field(default_factory=list)
 
+    @cached_property
+    def index_sets(self) -> Sequence[Set[int]]:
+        """The indices that are not the layer's, placeholder by placeholder; of a group that is whole."""
+        return [set(map(int, column)) for column in zip(*self.others, strict=True)]
+
     @property
     def elements(self) -> int:
         """Stored elements of all of them."""
@@ -112,69 +117,66 @@ def list_tensors(tensors: Mapping[str, TensorInfo]) -> Listing:
     return Listing(tuple(fold.groups.values()), files)
 
 
-class _Form(NamedTuple):
-    """Where the digits of a name stand; names that differ only in their digits have one form.
-
-    Attributes:
-        layer: first and last place of the layer's index; None where there is none.
-        others: of every other index.
-        fixed: of digits that belong to the name, as in `w1`.
-    """
-
-    layer: tuple[int, int] | None
-    others: Sequence[tuple[int, int]]
-    fixed: Sequence[tuple[int, int]]
-
-
 class _Fold:
-    """Groups as they grow. What many tensors share is made once: half a million take a second."""
+    """Groups as they grow.
+
+    The experts' indices are what makes names many: they are taken out of all names of a file at once, and
+    what is left, some thousand distinct lines, is looked at one by one.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[tuple[str, str, TensorKind], Group] = {}
-        self._forms: dict[str, _Form] = {}
         self._patterns: dict[str, Pattern] = {}
-        self._by_text: dict[str, Pattern] = {}
         self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, block: TensorBlock) -> None:
         """Takes the tensors of one file."""
-        groups, forms, patterns, shared = self.groups, self._forms, self._patterns, self._shared
-        for name, mask, kind in zip(block.names, _masks(block.names), block.kinds, strict=True):
-            place, slots, fixed = forms.get(mask) or self._form(name, mask)
-            key = mask + "".join([name[a:b] for a, b in fixed]) if fixed else mask
-            pattern = patterns.get(key) or self._pattern(name, key)
-            layer = name[place[0] : place[1]] if place else ""
-            group = groups.get((pattern.text, layer, kind))
-            if group is None:
-                number = int(layer) if place else None
-                group = Group(pattern, number, kind.dtype, kind.shape, name)
-                groups[pattern.text, layer, kind] = group
-            group.count += 1
-            group.bytes += kind.bytes
-            if slots:
-                others = tuple([name[a:b] for a, b in slots])
-                group.others.append(shared.setdefault(others, others))
+        lines, experts = _without_experts(block.names)
+        taken, kinds = iter(experts), dict(zip(map(id, block.kinds), block.kinds, strict=True))
+        alike: dict[tuple[str, int], list[str]] = {}
+        for key in zip(lines, map(id, block.kinds), strict=True):  # equal kinds are one value, mostly
+            held = alike.get(key)
+            if held is not None:  # a name comes once: this is another expert of the same line
+                held.append(next(taken))
+            else:
+                alike[key] = [next(taken)] if experts and _MARK in key[0] else []
+        for (line, kind), held in alike.items():
+            self._take(line, kinds[kind], held)
 
-    def _form(self, name: str, mask: str) -> _Form:
-        indices = [match.span(1) for match in _INDEX.finditer(name)]
-        slot = _make_pattern(_INDEX.split(name)[::2]).layer_slot
-        fixed = [span.span() for span in _DIGITS.finditer(name) if span.span() not in indices]
-        layer = indices.pop(slot) if slot >= 0 else None
-        form = self._forms[mask] = _Form(layer, tuple(indices), tuple(fixed))
-        return form
+    def _take(self, line: str, kind: TensorKind, experts: Sequence[str]) -> None:
+        """Takes the tensors of one line: one for each expert; without experts the one of that name."""
+        name = line.replace(_MARK, experts[0]) if experts else line
+        parts = _INDEX.split(name)
+        pattern = _make_pattern(parts[::2])
+        pattern = self._patterns.setdefault(pattern.text, pattern)
+        slot, columns = pattern.layer_slot, [[index] for index in parts[1::2]]
+        if experts:
+            places = [match.start(1) for match in _INDEX.finditer(name)]
+            columns = [column * len(experts) for column in columns]
+            columns[places.index(line.index(_MARK))] = list(experts)
+        layer = columns.pop(slot)[0] if slot >= 0 else ""
+        group = self.groups.get((pattern.text, layer, kind))
+        if group is None:
+            number = int(layer) if slot >= 0 else None
+            group = self.groups[pattern.text, layer, kind] = Group(
+                pattern, number, kind.dtype, kind.shape, name
+            )
+        number_of_tensors = len(experts) or 1
+        group.count += number_of_tensors
+        group.bytes += kind.bytes * number_of_tensors
+        group.others.extend(map(self._shared.setdefault, *[list(zip(*columns, strict=True))] * 2))
 
-    def _pattern(self, name: str, key: str) -> Pattern:
-        pattern = _make_pattern(_INDEX.split(name)[::2])
-        pattern = self._patterns[key] = self._by_text.setdefault(pattern.text, pattern)
-        return pattern
 
-
-def _masks(names: Sequence[str]) -> Sequence[str]:
-    """Each name with every digit made a 0: names of one form look the same."""
-    masks = "\n".join(names).translate(_ZEROES).split("\n")
-    if len(masks) == len(names):
-        return masks
-    return [name.translate(_ZEROES) for name in names]  # a hostile name holds a line break
+def _without_experts(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Each name with the index of its expert replaced by a mark, and these indices in order."""
+    joined = "\n".join(names)
+    if _MARK in joined or joined.count("\n") != len(names) - 1:  # hostile names are taken as they are
+        return names, ()
+    parts = _EXPERT.split(joined)
+    lines = f"{_EXPERTS}{_MARK}".join(parts[::2]).split("\n")
+    if any(line.count(_MARK) > 1 for line in set(lines)):  # experts within experts
+        return names, ()
+    return lines, parts[1::2]
 
 
 def _make_pattern(texts: Sequence[str]) -> Pattern:

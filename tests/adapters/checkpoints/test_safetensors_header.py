@@ -218,7 +218,7 @@ def test_the_quick_way_and_the_strict_one_agree(parts: list[tuple[str, Any]], sp
     raw = f"{{{spaces.join(['', ','.join(items)])}}}{spaces}".encode()
     quick = outcome(raw)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(safetensors_header, "_quick", lambda raw: None)
+        patch.setattr(safetensors_header, "_quick", lambda raw, known: None)
         assert quick == outcome(raw)
 
 
