@@ -6,6 +6,7 @@ from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.errors import AccessError
 from day0.adapters.base.source import Source
 
+from .announced import announced_checkpoint
 from .listing import listing_checkpoint, withheld
 from .naming import pickle_files
 from .plain import no_checkpoint, pickle_checkpoint
@@ -41,4 +42,6 @@ def _open(source: Source) -> Checkpoint:
 
         return open_gguf(source)
     pickles = pickle_files(sizes)
-    return pickle_checkpoint(pickles, sizes) if pickles else no_checkpoint()
+    if pickles:
+        return pickle_checkpoint(pickles, sizes)
+    return announced_checkpoint(source, sizes) or no_checkpoint()

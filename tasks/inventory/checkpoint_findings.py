@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.values import Anomaly
 
 from ..finding import Finding, Subject, make_finding
@@ -45,15 +46,36 @@ _CODES: dict[str, tuple[str, str]] = {
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 
 
+# Remarks about single tensors; `reconciliation` tells them by pattern, every tensor counted.
+_FOLDED = {
+    "index_only_tensor": "index_only",
+    "header_only_tensor": "header_only",
+    "index_wrong_shard": "wrong_shard",
+    "duplicate_tensor": "duplicate",
+}
+MAX_PER_CODE = 50  # files of one fault that a person reads one by one; the rest is counted
+
+
+def file_anomalies(checkpoint: Checkpoint) -> Sequence[Anomaly]:
+    """The remarks of a checkpoint without those that its faults say more exactly."""
+    known = {fault.fault for fault in checkpoint.faults}
+    return [anomaly for anomaly in checkpoint.anomalies if _FOLDED.get(anomaly.code) not in known]
+
+
 def anomaly_findings(anomalies: Iterable[Anomaly]) -> Sequence[Finding]:
-    """One finding for each anomaly, in the order in which they were met.
+    """One finding for each anomaly, in the order in which they were met; of many alike the rest as one.
 
     A refused link is a remark, unless it stands for weights that nothing else in the release holds.
     """
     findings = {}
     met = tuple(anomalies)
     weightless = any(anomaly.code == "no_weights" for anomaly in met)
+    numbers: dict[str, list[Anomaly]] = {}
     for anomaly in met:
+        alike = numbers.setdefault(anomaly.code, [])
+        alike.append(anomaly)
+        if len(alike) > MAX_PER_CODE:
+            continue
         code, kind = _code(anomaly.code)
         if weightless and anomaly.code == "link_leaves_release" and anomaly.subject.endswith(_WEIGHTS):
             code = "INV013"
@@ -64,7 +86,14 @@ def anomaly_findings(anomalies: Iterable[Anomaly]) -> Sequence[Finding]:
             evidence=[anomaly.evidence] if anomaly.evidence else [],
         )
         findings[finding.id] = finding
-    return tuple(findings.values())
+    rest = [_rest(alike[MAX_PER_CODE:]) for alike in numbers.values() if len(alike) > MAX_PER_CODE]
+    return (*findings.values(), *rest)
+
+
+def _rest(anomalies: Sequence[Anomaly]) -> Finding:
+    code, kind = _code(anomalies[0].code)
+    message = f"{len(anomalies)} more of the same, from {anomalies[0].subject} to {anomalies[-1].subject}"
+    return make_finding(code, Subject(kind=kind, name=f"{anomalies[0].code}: {len(anomalies)} more"), message)
 
 
 def _code(word: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from day0.adapters.base.release import Release
+from day0.adapters.models.expected_run import Answer
 
 from ..finding import Finding
 from .config_facts import ConfigFacts
@@ -35,6 +36,7 @@ class Seen:
         declared: quantisation by the config.
         observed: quantisation by the tensors.
         stored: how each low-precision weight is stored.
+        answer: what the config implies, or why that is not known.
         layouts: that memory per rank was asked for; empty: the usual ones.
     """
 
@@ -50,6 +52,7 @@ class Seen:
     observed: Quantization
     stored: StoredWeights
     layouts: Sequence[str] = ()
+    answer: Answer = Answer(reason="not asked for")
 
 
 @dataclass(frozen=True)

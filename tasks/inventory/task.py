@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from day0.adapters.base.progress import log_progress
 from day0.adapters.base.values import digest
 
 from ..job import RecordRef, StageJob, reuse_or_run
@@ -17,7 +18,10 @@ def run(job: StageJob) -> RecordRef:
     """
     from day0.adapters.checkpoints.release import open_release
 
+    from .implied import implied_by
     from .take import take_inventory
+    from .verification import with_verification
+    from .verify import verify_weights
 
     release = open_release(job.model, job.revision)
     files = release.source.files() if release.source else ()
@@ -30,5 +34,19 @@ def run(job: StageJob) -> RecordRef:
         "files": digest([[file.path, file.size, file.identity] for file in files]),
         "left_out": digest([[anomaly.code, anomaly.subject, anomaly.evidence] for anomaly in left_out]),
     }
+    layouts = job.options.layouts
+    if layouts:
+        inputs["layouts"] = digest(list(layouts))
+    expected = job.options.expected or release.checkpoint.format == "none"
+    if expected:
+        inputs["implied_by"] = implied_by()
+    contents = verify_weights(release, job.run_store, log_progress) if job.options.verify else None
+    if contents is not None:
+        inputs["contents"] = contents.digest
+
+    def compute() -> InventoryRecord:
+        record = take_inventory(release, expected=expected, layouts=layouts)
+        return record if contents is None else with_verification(record, contents)
+
     key = record_key(STAGE, STAGE_VERSION, inputs)
-    return reuse_or_run(job, InventoryRecord, STAGE, key, lambda: take_inventory(release))
+    return reuse_or_run(job, InventoryRecord, STAGE, key, compute)
