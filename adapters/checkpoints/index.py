@@ -73,8 +73,7 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
     if folder or escapes:
         claims = {name: files[file] for name, file in claims.items() if file in files}
     total = _total_size(parsed)
-    size = total if type(total) is int else None
-    return Index(path, claims, size, _stated(total)), [_escape(path, file) for file in escapes[:100]]
+    return Index(path, claims, total if type(total) is int else None, _stated(total)), [_escape(path, file) for file in escapes[:100]]
 
 
 def _total_size(parsed: Mapping[str, Any]) -> Any:
