@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..finding import Finding, Subject, make_finding
+from .arithmetic import arithmetic_findings
 from .counts import Counted, LayerCount
+from .folding import fold_groups
 from .index_sets import format_indices
+from .patterns import Pattern
+from .prediction_layers import prediction_findings
 from .roles import LOW_PRECISION
 from .seen import Seen
 
@@ -19,20 +23,15 @@ def contradictions(seen: Seen) -> Sequence[Finding]:
     """All findings about a release that has weights."""
     checks = (
         _dtype,
-        _tied,
         _missing_layers,
         _missing_experts,
+        _experts_gone,
         _sizes,
-        _mtp,
+        arithmetic_findings,
+        prediction_findings,
         _irregular,
     )
     return tuple(finding for check in checks for finding in check(seen))
-
-
-def stored_tied(counted: Iterable[Counted]) -> bool | None:
-    """Whether the tensors show a tied head: an embedding and no head; None where there is no embedding."""
-    roles = {item.place.role for item in counted if item.place.part == "text"}
-    return None if "embedding" not in roles else "head" not in roles
 
 
 def plain_dtype(counted: Iterable[Counted]) -> str:
@@ -50,18 +49,6 @@ def _dtype(seen: Seen) -> Iterable[Finding]:
         source = seen.facts.sources["/architecture/dtype"]
         message = f"the config states {declared}, the headers hold most plain weights in {stored}"
         yield make_finding("INV017", _CONFIG, message, evidence=[source])
-
-
-def _tied(seen: Seen) -> Iterable[Finding]:
-    config, tensors = seen.facts.tied, stored_tied(seen.counted)
-    if config is True and tensors is False:
-        head = next(item for item in seen.counted if item.place.role == "head")
-        subject = Subject(kind="tensor", name=head.group.example)
-        message = f"tie_word_embeddings is true, yet {head.group.example} {list(head.group.shape)} is stored"
-        yield make_finding("INV018", subject, message, evidence=["config.json#/tie_word_embeddings"])
-    if config is False and tensors is True:
-        message = "tie_word_embeddings is false, yet no head is stored"
-        yield make_finding("INV019", _CONFIG, message, evidence=["config.json#/tie_word_embeddings"])
 
 
 def _missing_layers(seen: Seen) -> Iterable[Finding]:
@@ -100,18 +87,49 @@ def experts_of(layer: LayerCount) -> Mapping[str, set[int]]:
 
 
 def _missing_experts(seen: Seen) -> Iterable[Finding]:
+    """One finding for all weights that lack the same experts in the same layers."""
+    lacking: dict[str, dict[int, frozenset[int]]] = {}
+    patterns: dict[str, Pattern] = {}
     stated = seen.facts.architecture.experts
     for layer in seen.stack:
         held = experts_of(layer)
         expected = set(range(stated)) if stated else set().union(*held.values())
-        lacking = {text: expected - indices for text, indices in held.items() if expected - indices}
-        if lacking:
-            text, missing = next(iter(lacking.items()))
-            which, number = format_indices(missing), len(missing)
-            message = f"{layer.name} lacks {number} of {len(expected)} experts in {text}: {which}"
-            yield make_finding(
-                "INV021", Subject(kind="node", name=layer.name), message, evidence=list(lacking)
-            )
+        for text, indices in held.items():
+            if expected - indices:
+                lacking.setdefault(text, {})[layer.index] = frozenset(expected - indices)
+        patterns |= {item.group.pattern.text: item.group.pattern for item in layer.groups}
+    alike: dict[frozenset[tuple[int, frozenset[int]]], list[str]] = {}
+    for text, layers in lacking.items():
+        alike.setdefault(frozenset(layers.items()), []).append(text)
+    for texts in alike.values():
+        yield _experts_finding(texts, lacking[texts[0]], patterns[texts[0]])
+
+
+def _experts_finding(texts: Sequence[str], layers: Mapping[int, frozenset[int]], pattern: Pattern) -> Finding:
+    folds = fold_groups(
+        (Pattern(pattern.text, 0, 1), layer, [(str(index),) for index in sorted(missing)], texts[0])
+        for layer, missing in layers.items()
+    )
+    number = sum(fold.tensors for fold in folds)
+    more = f" and {len(texts) - 1} more weights" if len(texts) > 1 else ""
+    sets = "; ".join(fold.where for fold in folds)
+    message = f"{number} experts of {len(layers)} layers lack {texts[0]}{more}: {sets}"
+    return make_finding("INV021", Subject(kind="tensor", name=texts[0]), message, evidence=list(texts))
+
+
+def _experts_gone(seen: Seen) -> Iterable[Finding]:
+    """Layers that route and have nothing to route to."""
+    gone = [
+        layer
+        for layer in seen.stack
+        if not layer.has_experts and any(item.place.role == "router" for item in layer.groups)
+    ]
+    if gone and seen.facts.architecture.experts:
+        where = format_indices(layer.index for layer in gone)
+        message = (
+            f"layers {where} have a router and none of the {seen.facts.architecture.experts} routed experts"
+        )
+        yield make_finding("INV021", Subject(kind="model", name="layers without experts"), message)
 
 
 def _sizes(seen: Seen) -> Iterable[Finding]:
@@ -133,18 +151,6 @@ def _sizes(seen: Seen) -> Iterable[Finding]:
                 yield make_finding(
                     "INV027", subject, message, evidence=[source, f"header of {group.example}"]
                 )
-
-
-def _mtp(seen: Seen) -> Iterable[Finding]:
-    declared = seen.facts.mtp_layers
-    stored = any(item.place.part == "mtp" for item in seen.counted)
-    if bool(declared) != stored:
-        message = (
-            f"the config declares {declared} layers of multi-token prediction, none is stored"
-            if declared
-            else "tensors of multi-token prediction are stored, the config declares none"
-        )
-        yield make_finding("INV025", Subject(kind="model", name="multi-token prediction"), message)
 
 
 def _irregular(seen: Seen) -> Iterable[Finding]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..finding import Finding, Subject, make_finding
 from .activations import role_shapes
 from .communication import by_direction, primitives_of
-from .contradictions import stored_tied
 from .layouts import parse_layout, usual_layouts
 from .pieces import Piece, implied_pieces, stored_pieces
 from .rank_memory import Model, memory_of
@@ -16,6 +15,7 @@ from .record_distribution import Distribution, LayoutMemory, Share
 from .record_reconciliation import Implied
 from .remarks import routed_experts
 from .seen import Part, Seen
+from .tied_embeddings import stored_tied
 
 _ROLE_ORDER = (
     "embedding", "norm", "attention", "router", "expert", "shared_expert", "dense_mlp", "head", "buffer",

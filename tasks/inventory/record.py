@@ -77,10 +77,17 @@ class RoleSize(Value):
 
 
 class TiedEmbeddings(Value):
-    """Whether embedding and head share a tensor: by the config, by the tensors (None: cannot tell)."""
+    """Whether embedding and head share a tensor: by the config, by the tensors (None: cannot tell).
+
+    Attributes:
+        config: by the config.
+        tensors: whether no head of its own is stored.
+        compared: `identical`, `different` or `unverified` where both are stored; else empty.
+    """
 
     config: bool | None
     tensors: bool | None
+    compared: str = ""
 
 
 class Architecture(Value):

@@ -12,7 +12,6 @@ from .checkpoint_findings import anomaly_findings, file_anomalies
 from .config_facts import ConfigFacts, read_config
 from .config_place import placed
 from .config_statements import statement_findings
-from .contradictions import stored_tied
 from .counts import (
     Counted,
     active_params,
@@ -54,6 +53,7 @@ from .stored_weights import StoredWeights
 from .structure import read_structure
 from .support import read_support
 from .texts import read_texts
+from .tied_embeddings import read_tied, stored_tied
 from .tokenizer import read_tokenizer
 
 _PARTS: tuple[Callable[[Seen], Part], ...] = (
@@ -66,6 +66,7 @@ _PARTS: tuple[Callable[[Seen], Part], ...] = (
     read_pickles,
     read_provenance,
     look_again,
+    read_tied,
     read_implied,
     reconciliation,
     readiness,

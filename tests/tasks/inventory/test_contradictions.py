@@ -51,8 +51,8 @@ def test_missing_expert_is_named() -> None:
     tensors = mixtral_tensors()
     del tensors["model.layers.1.block_sparse_moe.experts.2.w3.weight"]
     found = findings(MIXTRAL, tensors)
-    assert found["INV021"].subject.name == "model.layers.1"
-    assert found["INV021"].message.endswith("w3.weight: 2")
+    assert found["INV021"].subject.name == "model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight"
+    assert found["INV021"].message.endswith("w3.weight: layers 1, experts 2")
 
 
 def test_irregular_layer() -> None:
@@ -98,8 +98,8 @@ def test_scale_without_weight_and_weight_without_scale() -> None:
     record = take_inventory(make_release({"num_hidden_layers": 1}, tensors))
     messages = sorted(finding.message for finding in record.findings if finding.code == "INV023")
     assert messages == [
-        "model.layers.{l}.mlp.down_proj.weight_scale_inv has no weight, in 1 layers",
-        "model.layers.{l}.mlp.up_proj.weight has no scale, in 1 layers",
+        "model.layers.{l}.mlp.down_proj.weight_scale_inv has no weight, in 1 of 1 tensors (layers 0)",
+        "model.layers.{l}.mlp.up_proj.weight has no scale, in 1 of 1 tensors (layers 0)",
     ]
 
 
