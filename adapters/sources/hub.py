@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from day0.adapters.base.errors import InputError, SourceError
 from day0.adapters.base.source import SourceFile
@@ -14,7 +15,7 @@ from day0.adapters.base.values import Anomaly
 
 from . import hub_settings
 from .http_ranges import CHUNK, RemoteFile
-from .hub_api import COMMIT, Entry, file_request, find_commit, list_files
+from .hub_api import COMMIT, Entry, RepositoryState, file_request, find_revision, list_files
 from .hub_cache import HubCache, content_hash, matches
 from .hub_errors import explained
 from .local import LocalSource
@@ -26,8 +27,15 @@ MAX_KEPT = 300_000_000  # bytes; larger files are read whole without being kept:
 _MAX_LISTED = 8  # commits whose listing stays in memory; a commit never changes, and a run opens it often
 _MODEL_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _REVISION = re.compile(r"[^\s\x00-\x1f\x7f~^:?*\[\\]{1,255}")  # what git allows in the name of a ref
+
+
+class _Found(NamedTuple):
+    state: RepositoryState
+    branch: str | None
+
+
 _LISTED: dict[tuple[str, str, str], Sequence[Entry]] = {}
-_BRANCHES: dict[tuple[str, str, str], str] = {}  # a run pins a branch once and names the commit from then on
+_FOUND: dict[tuple[str, str, str], _Found] = {}  # a run pins a branch once and names the commit from then on
 _LOCK = threading.Lock()
 
 
@@ -43,6 +51,7 @@ class HubSource:
         entries: all files of the commit.
         cache: of this model.
         branch: the branch or tag by which this process came to the commit; None where it was named itself.
+        gated: whether the hub hands out files only on request; None where that is not known.
         online: whether anything may be fetched.
     """
 
@@ -54,11 +63,13 @@ class HubSource:
         *,
         cache: HubCache,
         branch: str | None = None,
+        gated: bool | None = None,
         online: bool = True,
     ) -> None:
         self.name = model
         self.revision = commit
         self.branch = branch
+        self.gated = gated
         self._cache = cache
         self._online = online
         self._entries = {entry.path: entry for entry in entries if is_inside(entry.path)}
@@ -139,7 +150,7 @@ class HubSource:
         if asked is None or not self._online:
             return None
         try:
-            commit = find_commit(self.name, asked, patient=False)
+            commit = find_revision(self.name, asked, patient=False).commit
         except InputError:  # a remark is not worth the inventory
             return None
         if commit == self.revision:
@@ -225,16 +236,17 @@ def open_source(model: str, revision: str | None = None) -> HubSource | LocalSou
     cache = HubCache(hub_settings.cache(), model)
     if hub_settings.offline():
         return _open_cached(model, revision, cache)
-    pinned = revision is not None and COMMIT.fullmatch(revision) is not None
-    commit = revision if revision is not None and pinned else find_commit(model, revision)
+    pinned = revision if revision is not None and COMMIT.fullmatch(revision) else None
+    known = _FOUND.get((hub_settings.endpoint(), model, pinned or ""))
+    found = known or _Found(find_revision(model, revision), None if pinned else revision or hub_settings.MAIN)
+    commit = found.state.commit
     entries = _listed(model, commit)
     cache.keep_listing(commit, entries)
-    key = (hub_settings.endpoint(), model, commit)
-    if not pinned:
-        cache.keep_ref(revision or hub_settings.MAIN, commit)
-        _BRANCHES[key] = revision or hub_settings.MAIN
-    branch = _BRANCHES.get(key)
-    return HubSource(model, commit, entries, cache=cache, branch=branch)
+    if known is None:
+        if found.branch is not None:
+            cache.keep_ref(found.branch, commit)
+        _FOUND[hub_settings.endpoint(), model, commit] = found
+    return HubSource(model, commit, entries, cache=cache, branch=found.branch, gated=found.state.gated)
 
 
 def _check_names(model: str, revision: str | None) -> None:

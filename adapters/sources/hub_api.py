@@ -48,8 +48,20 @@ def file_request(model: str, commit: str, path: str) -> Request:
     return Request(url, {"User-Agent": "day0"}, _credentials())
 
 
-def find_commit(model: str, revision: str | None, *, patient: bool = True) -> str:
-    """The commit that a branch, a tag or the default branch stands for now; one request.
+class RepositoryState(NamedTuple):
+    """What the hub says of a repository at one revision.
+
+    Attributes:
+        commit: full hash.
+        gated: whether its files are handed out only on request; None where it does not say.
+    """
+
+    commit: str
+    gated: bool | None
+
+
+def find_revision(model: str, revision: str | None, *, patient: bool = True) -> RepositoryState:
+    """What a branch, a tag, a commit or the default branch stands for now; one request.
 
     Args:
         model: hub id.
@@ -65,7 +77,8 @@ def find_commit(model: str, revision: str | None, *, patient: bool = True) -> st
     sha = info.get("sha") if isinstance(info, dict) else None
     if not isinstance(sha, str) or not COMMIT.fullmatch(sha):
         raise InputError(f"the hub names no commit for {what}", code="E133", remedy="Check HF_ENDPOINT.")
-    return sha
+    gated = info.get("gated")
+    return RepositoryState(sha, bool(gated) if isinstance(gated, bool | str) else None)
 
 
 def list_files(model: str, commit: str) -> Sequence[Entry]:

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import json
 import re
+import sys
 import threading
 import time
 from collections import Counter
@@ -183,6 +184,11 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 256
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing is said of a client that has had enough."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
