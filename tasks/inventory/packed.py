@@ -18,11 +18,15 @@ class Packing:
         container_bits: of one stored element.
         weight_bits: of one weight.
         reason: what shows it.
+        along: `columns`, `rows`, `blocks` (the last two dimensions are one), `inputs` (GPTQ: the weight stands
+            transposed, packed along its rows), `outputs` (AWQ: transposed, packed along its columns), or empty
+            where the packed tensor does not show the weight's shape.
     """
 
     container_bits: int
     weight_bits: int
     reason: str
+    along: str = "columns"
 
     def logical(self, elements: int) -> int:
         """Weights in that many stored elements, by the ratio of bits and not by whole weights per element."""
@@ -31,3 +35,18 @@ class Packing:
     def is_whole(self, elements: int) -> bool:
         """Whether so many elements hold a whole number of weights."""
         return elements * self.container_bits % self.weight_bits == 0
+
+    def shape(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of the weight, outputs before inputs; empty where the packed tensor does not show it."""
+        if not self.along or len(stored) < 2:
+            return ()
+        lead, (rows, columns) = stored[:-2], stored[-2:]
+        if self.along == "blocks":
+            return (*lead, rows * self.logical(columns))
+        if self.along == "rows":
+            return (*lead, self.logical(rows), columns)
+        if self.along == "inputs":
+            return (*lead, columns, self.logical(rows))
+        if self.along == "outputs":
+            return (*lead, self.logical(columns), rows)
+        return (*lead, rows, self.logical(columns))

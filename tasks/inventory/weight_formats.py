@@ -168,7 +168,7 @@ def _blocks(group: Group, near: Neighbours, scales: str) -> WeightFormat:
     """gpt-oss: `[..., groups, 16]` bytes of two fp4 weights, one scale a group."""
     size = 2 * group.shape[-1] if group.shape else 0
     need = Need((scales,), "scale", same_shape(group.shape[:-1]))
-    packing = Packing(8, 4, "mxfp4: two weights a byte in `_blocks`, one scale a block")
+    packing = Packing(8, 4, "mxfp4: two weights a byte in `_blocks`, one scale a block", "blocks")
     return WeightFormat("mxfp4", 4, size or MX_GROUP, packing, (need,))
 
 
@@ -274,7 +274,12 @@ def _words(group: Group, near: Neighbours, declared: QuantizationPart | None, mo
         scheme = declared.scheme
     size = _whole(inputs, groups) if groups > 1 else 0
     kind = "AWQ" if scheme == "awq" else "GPTQ"
-    packing = Packing(width, bits, f"{width}-bit words of `qweight` ({kind}), {bits} bits each")
+    packing = Packing(
+        width,
+        bits,
+        f"{width}-bit words of `qweight` ({kind}), {bits} bits each",
+        "outputs" if along_output else "inputs",
+    )
     lead = group.shape[:-2]
     need = Need((f"{module}.scales",), "scale", _words_scale(lead, groups, outputs, inputs))
     wanted = "warning"
@@ -356,10 +361,10 @@ def _int8(
         fits = floating_scale(logical, None)
         scheme = "modelslim" if slim else declared.scheme if declared and declared.bits == 4 else "int4_group"
         size = _whole(logical[-1], scaled[-1]) if len(scaled) > 1 and scaled[-1] > 1 else 0
-        packing = Packing(8, 4, f"two 4-bit weights a byte along the {where}")
+        packing = Packing(8, 4, f"two 4-bit weights a byte along the {where}", where)
         return WeightFormat(scheme, 4, size, packing, (Need(names, "scale", fits),))
     if stated == 2 and declared is not None:
-        packing = Packing(8, 2, "four 2-bit weights a byte, as declared")
+        packing = Packing(8, 2, "four 2-bit weights a byte, as declared", "rows")
         return WeightFormat(declared.scheme, 2, 0, packing, (Need(names, "scale", any_shape),))
     outlier = near.first(group, f"{module}.SCB")
     scheme = "bnb" if outlier is not None and scale is outlier else "modelslim" if slim else "int8"
@@ -389,7 +394,7 @@ def _bnb(group: Group, near: Neighbours) -> WeightFormat:
     ]
     if absmax is not None and absmax.dtype == "uint8":  # double quantisation: absmax itself is quantised
         needs.append(Need((f"{text}.nested_absmax",), "second-level scale", any_shape, wanted="error"))
-    packing = Packing(8, 4, "4-bit bitsandbytes: two weights a byte beside `absmax`")
+    packing = Packing(8, 4, "4-bit bitsandbytes: two weights a byte beside `absmax`", "")
     return WeightFormat("bnb", 4, size or BNB_BLOCK, packing, tuple(needs))
 
 
@@ -417,9 +422,9 @@ def _hqq(group: Group, near: Neighbours, declared: QuantizationPart | None, modu
     doubt = "" if declared and declared.bits else "4 bits assumed: HQQ's tensors alone do not say"
     width = BITS[group.dtype]
     if bits == 3 and width == 32:
-        packing = Packing(_HQQ_THREE_BIT, 1, "ten 3-bit weights a 32-bit word (HQQ)")
+        packing = Packing(_HQQ_THREE_BIT, 1, "ten 3-bit weights a 32-bit word (HQQ)", "")
     else:
-        packing = Packing(width, bits, f"{width // bits} weights an element of `W_q` (HQQ)")
+        packing = Packing(width, bits, f"{width // bits} weights an element of `W_q` (HQQ)", "")
     size = declared.group if declared and isinstance(declared.group, int) else 0
     needs = (
         Need((f"{module}.scale",), "scale", any_shape),
@@ -433,7 +438,7 @@ def _aqlm(group: Group, near: Neighbours, module: str) -> WeightFormat:
     """AQLM: a code stands for a block of weights in each of several added codebooks."""
     books = near.first(group, f"{module}.codebooks")
     shape = books.shape if books is not None and len(books.shape) == 4 else (1, 1, 1, 1)
-    packing = Packing(shape[2] * shape[3], max(shape[0], 1), "codes into AQLM's codebooks")
+    packing = Packing(shape[2] * shape[3], max(shape[0], 1), "codes into AQLM's codebooks", "")
     needs = (Need((f"{module}.scales",), "scale", any_shape),)
     return WeightFormat("mixed", 2, [shape[2], shape[3]], packing, needs)
 

@@ -14,7 +14,7 @@ from support.layouts import FIXTURES, expand_layout, truth
 
 _SAFETENSORS = {short: name for name, short in FROM_SAFETENSORS.items()}
 BYTES = {
-    "F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2, "I16": 2,
+    "F64": 8, "I64": 8, "F32": 4, "I32": 4, "U32": 4, "BF16": 2, "F16": 2, "I16": 2,
     "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I8": 1, "U8": 1, "BOOL": 1,
 }  # fmt: skip
 

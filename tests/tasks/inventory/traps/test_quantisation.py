@@ -1,0 +1,667 @@
+"""Traps 13 to 18 and 25 to 29: packed counting, side tensors, scales, and declarations of every dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from day0.adapters.checkpoints.release import open_release
+from day0.tasks.finding import Finding
+from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.inventory.take import take_inventory
+from day0.tasks.verdict import Verdict
+from support.raw_checkpoints import write_filled, write_release, write_sharded, write_sparse
+
+Layout = dict[str, tuple[str, Sequence[int]]]
+Take = Callable[..., InventoryRecord]
+
+HIDDEN, INNER, VOCABULARY, EXPERTS = 64, 128, 256, 4
+CONFIG: dict[str, Any] = {
+    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "torch_dtype": "bfloat16",
+    "hidden_size": HIDDEN, "intermediate_size": INNER, "moe_intermediate_size": INNER, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16, "vocab_size": VOCABULARY,
+    "n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "tie_word_embeddings": False,
+}  # fmt: skip
+Pack = Callable[[str, int, int], Layout]
+PROJECTIONS = (("gate", INNER, HIDDEN), ("up", INNER, HIDDEN), ("down", HIDDEN, INNER))
+
+
+@pytest.fixture
+def take(tmp_path: Path) -> Take:
+    """Writes a release to a folder and takes its inventory, the public way."""
+
+    def make(config: Mapping[str, Any], layout: Layout, **files: Any) -> InventoryRecord:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        write_sparse(tmp_path / "model.safetensors", layout)
+        for name, content in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        return take_inventory(open_release(str(tmp_path)))
+
+    return make
+
+
+def plain(module: str, rows: int, columns: int) -> Layout:
+    return {f"{module}.weight": ("BF16", (rows, columns))}
+
+
+def mixture(pack: Pack, root: str = "model.", attention: Pack = plain, head: Pack = plain) -> Layout:
+    """Two layers of attention, a router and four experts, the experts packed."""
+    found: Layout = {
+        f"{root}embed_tokens.weight": ("BF16", (VOCABULARY, HIDDEN)),
+        f"{root}norm.weight": ("BF16", (HIDDEN,)),
+        **head(
+            "lm_head" if root == "model." else f"{root.removesuffix('model.')}lm_head", VOCABULARY, HIDDEN
+        ),
+    }
+    for layer in range(2):
+        at = f"{root}layers.{layer}"
+        for name in "qkvo":
+            found |= attention(f"{at}.self_attn.{name}_proj", HIDDEN, HIDDEN)
+        found[f"{at}.input_layernorm.weight"] = ("BF16", (HIDDEN,))
+        found[f"{at}.mlp.gate.weight"] = ("BF16", (EXPERTS, HIDDEN))
+        for expert in range(EXPERTS):
+            for name, rows, columns in (
+                ("gate", INNER, HIDDEN),
+                ("up", INNER, HIDDEN),
+                ("down", HIDDEN, INNER),
+            ):
+                found |= pack(f"{at}.mlp.experts.{expert}.{name}_proj", rows, columns)
+    return found
+
+
+ROUTED = 2 * EXPERTS * 3 * HIDDEN * INNER
+LOGICAL = ROUTED + 2 * VOCABULARY * HIDDEN + HIDDEN + 2 * (4 * HIDDEN * HIDDEN + HIDDEN + EXPERTS * HIDDEN)
+
+
+def words(bits: int, group: int = 32) -> Pack:
+    """compressed-tensors: int32 words, bf16 scales, and the shape as data."""
+
+    def pack(module: str, rows: int, columns: int) -> Layout:
+        return {
+            f"{module}.weight_packed": ("I32", (rows, columns * bits // 32)),
+            f"{module}.weight_scale": ("BF16", (rows, columns // group)),
+            f"{module}.weight_shape": ("I32", (2,)),
+        }
+
+    return pack
+
+
+def gptq(bits: int, group: int = 32, order: bool = True) -> Pack:
+    def pack(module: str, rows: int, columns: int) -> Layout:
+        sides: Layout = {f"{module}.g_idx": ("I32", (columns,))} if order else {}
+        return {
+            f"{module}.qweight": ("I32", (columns * bits // 32, rows)),
+            f"{module}.qzeros": ("I32", (columns // group, rows * bits // 32)),
+            f"{module}.scales": ("F16", (columns // group, rows)),
+            **sides,
+        }
+
+    return pack
+
+
+def awq(module: str, rows: int, columns: int) -> Layout:
+    return {
+        f"{module}.qweight": ("I32", (columns, rows // 8)),
+        f"{module}.qzeros": ("I32", (columns // 32, rows // 8)),
+        f"{module}.scales": ("F16", (columns // 32, rows)),
+    }
+
+
+def mxfp4_packed(module: str, rows: int, columns: int) -> Layout:
+    """Kimi-K3: two fp4 a byte, one E8M0 scale for 32 of them kept as a byte."""
+    return {f"{module}.weight_packed": ("U8", (rows, columns // 2)),
+            f"{module}.weight_scale": ("U8", (rows, columns // 32))}  # fmt: skip
+
+
+def fp4_int8(module: str, rows: int, columns: int) -> Layout:
+    """DeepSeek-V4: two fp4 in an I8, E8M0 scales under `.scale`."""
+    return {f"{module}.weight": ("I8", (rows, columns // 2)),
+            f"{module}.scale": ("F8_E8M0", (rows, columns // 32))}  # fmt: skip
+
+
+def nvfp4(module: str, rows: int, columns: int) -> Layout:
+    """modelopt without activations: packed bytes, FP8 scales, one FP32 scale above them."""
+    return {
+        f"{module}.weight": ("U8", (rows, columns // 2)),
+        f"{module}.weight_scale": ("F8_E4M3", (rows, columns // 16)),
+        f"{module}.weight_scale_2": ("F32", ()),
+    }
+
+
+def nvfp4_static(module: str, rows: int, columns: int) -> Layout:
+    return {**nvfp4(module, rows, columns), f"{module}.input_scale": ("F32", ())}
+
+
+def mlx(bits: int, group: int = 32) -> Pack:
+    def pack(module: str, rows: int, columns: int) -> Layout:
+        return {
+            f"{module}.weight": ("U32", (rows, columns * bits // 32)),
+            f"{module}.scales": ("BF16", (rows, columns // group)),
+            f"{module}.biases": ("BF16", (rows, columns // group)),
+        }
+
+    return pack
+
+
+def bnb(module: str, rows: int, columns: int) -> Layout:
+    stored = f"{module}.weight"
+    return {
+        stored: ("U8", (rows * columns // 2, 1)),
+        f"{stored}.absmax": ("U8", (rows * columns // 64,)),
+        f"{stored}.nested_absmax": ("F32", (-(-rows * columns // 64 // 256),)),
+        f"{stored}.nested_quant_map": ("F32", (256,)),
+        f"{stored}.quant_map": ("F32", (16,)),
+        f"{stored}.quant_state.bitsandbytes__nf4": ("U8", (90,)),
+    }
+
+
+def fp8(scale: str, shape: Callable[[int, int], Sequence[int]], dtype: str = "F32") -> Pack:
+    def pack(module: str, rows: int, columns: int) -> Layout:
+        return {
+            f"{module}.weight": ("F8_E4M3", (rows, columns)),
+            f"{module}.{scale}": (dtype, shape(rows, columns)),
+        }
+
+    return pack
+
+
+def blocks(rows: int, columns: int, size: int = 32) -> Sequence[int]:
+    return (-(-rows // size), -(-columns // size))
+
+
+def compressed(bits: int, group: int, **more: Any) -> dict[str, Any]:
+    weights = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": True}
+    return {
+        "quant_method": "compressed-tensors", "format": "pack-quantized",
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}},
+        "ignore": ["lm_head", "re:.*self_attn.*", "re:.*mlp.gate$"], **more,
+    }  # fmt: skip
+
+
+MXFP4_GROUP = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
+
+
+def of(record: InventoryRecord, *codes: str) -> list[Finding]:
+    return [finding for finding in record.findings if finding.code in codes]
+
+
+QUANTISATION = tuple(f"INV0{number}" for number in (22, 23, 31, *range(50, 60)))
+
+
+@pytest.mark.parametrize(
+    ("section", "pack", "bits"),
+    [
+        (compressed(4, 32), words(4), 4),
+        (compressed(3, 32), words(3), 3),
+        (compressed(8, 32), words(8), 8),
+        ({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized",
+          "config_groups": {"group_0": {"targets": ["Linear"], "weights": MXFP4_GROUP}},
+          "ignore": ["lm_head", "re:.*self_attn.*"]}, mxfp4_packed, 4),
+        (None, fp4_int8, 4),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": True}, gptq(4), 4),
+        ({"quant_method": "gptq", "bits": 3, "group_size": 32, "desc_act": False, "sym": False}, gptq(3), 3),
+        ({"quant_method": "gptq", "bits": 2, "group_size": 32, "sym": True}, gptq(2, order=False), 2),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 32, "sym": True}, gptq(8), 8),
+        ({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}, awq, 4),
+        ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "exclude_modules": ["lm_head", "*self_attn*"]},
+         nvfp4, 4),
+        ({"group_size": 32, "bits": 3}, mlx(3), 3),
+        ({"group_size": 32, "bits": 6}, mlx(6), 6),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+          "bnb_4bit_use_double_quant": True}, bnb, 4),
+    ],
+)  # fmt: skip
+def test_trap_13_packed_weights_are_counted_by_the_ratio_of_bits(
+    take: Take, section: dict[str, Any] | None, pack: Pack, bits: int
+) -> None:
+    config = CONFIG if section is None else {**CONFIG, "quantization_config": section}
+    record = take(config, mixture(pack))
+    totals = record.facts.totals
+    assert totals.routed_expert_params == ROUTED
+    assert totals.logical_params == LOGICAL
+    row = next(row for row in record.facts.patterns if row.packing)
+    assert row.params == row.tensors * HIDDEN * INNER
+    raw = row.tensors
+    for size in row.shape:
+        raw *= size
+    assert raw < row.params  # both counts are there to be seen
+    assert list(row.logical_shape) in ([INNER, HIDDEN], [])
+    if section is not None:
+        assert record.facts.quantization.bits == bits
+        assert of(record, *QUANTISATION) == []
+
+
+def test_trap_13_bits_come_from_the_tensors_where_the_config_is_wrong(take: Take) -> None:
+    section = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": True}
+    record = take({**CONFIG, "quantization_config": section}, mixture(gptq(3)))
+    assert record.facts.totals.routed_expert_params == ROUTED
+    (contradiction, *_) = of(record, "INV022")
+    assert "4 bits are declared, the shapes show 3" in contradiction.message
+
+
+def deepseek_v4(expert: Pack = fp4_int8) -> Layout:
+    """Names of the release: no `model.`, `ffn` and `attn`, scales under `.scale`, fp8 beside fp4."""
+    block = fp8("scale", lambda rows, columns: blocks(rows, columns, 128), "F8_E8M0")
+    found: Layout = {"embed.weight": ("BF16", (VOCABULARY, HIDDEN)), "norm.weight": ("BF16", (HIDDEN,)),
+                     "head.weight": ("BF16", (VOCABULARY, HIDDEN))}  # fmt: skip
+    for layer in range(2):
+        for name in ("wq_a", "wq_b", "wkv", "wo_a"):
+            found |= block(f"layers.{layer}.attn.{name}", 4 * HIDDEN, HIDDEN)
+        found[f"layers.{layer}.ffn.gate.weight"] = ("BF16", (EXPERTS, HIDDEN))
+        for which in range(EXPERTS):
+            for name, rows, columns in (("w1", INNER, HIDDEN), ("w3", INNER, HIDDEN), ("w2", HIDDEN, INNER)):
+                found |= expert(f"layers.{layer}.ffn.experts.{which}.{name}", rows, columns)
+    return found
+
+
+V4 = {**CONFIG, "model_type": "deepseek_v4",
+      "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "fmt": "e4m3",
+                              "scale_fmt": "ue8m0", "activation_scheme": "dynamic"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [None, "fp4"])
+def test_trap_14_fp4_experts_are_seen_with_and_without_the_key_outside_the_section(
+    take: Take, key: str | None
+) -> None:
+    record = take(V4 if key is None else {**V4, "expert_dtype": key}, deepseek_v4())
+    facts = record.facts
+    assert facts.totals.routed_expert_params == ROUTED
+    assert facts.totals.aux_elements == ROUTED // 32 + 2 * 4 * 2 * 1
+    assert facts.quantization.scheme == "mixed"
+    assert {(part.scheme, part.bits) for part in facts.quantization.parts} == {("fp8_block", 8), ("mxfp4", 4)}
+    assert of(record, "INV023", "INV051") == []
+    found = of(record, "INV022")
+    if key is None:
+        assert "the tensors also show mxfp4 in 24 tensors" in found[0].message
+    else:
+        assert found == []
+        assert "config.json#/expert_dtype" in [source.source for source in facts.quantization.sources]
+
+
+def test_trap_15_side_tensors_are_told_by_role_and_not_by_suffix(take: Take) -> None:
+    layout = mixture(bnb) | {
+        "model.layers.0.self_attn.q_norm.scale": ("BF16", (16,)),  # learnable, beside no low-precision weight
+        "model.layers.0.self_attn.layer_scale": ("BF16", (HIDDEN,)),
+        "model.layers.1.self_attn.rotary_emb.inv_freq": ("F32", (8,)),
+    }
+    section = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    record = take({**CONFIG, "quantization_config": section}, layout)
+    facts = record.facts
+    assert facts.totals.logical_params == LOGICAL + 16 + HIDDEN
+    per_weight = HIDDEN * INNER // 64 + -(-HIDDEN * INNER // 64 // 256) + 256 + 16 + 90
+    assert facts.totals.aux_elements == 2 * EXPERTS * 3 * per_weight + 8
+    roles = {row.pattern.rpartition(".")[2]: row.role for row in facts.patterns}
+    assert {roles[name] for name in ("absmax", "quant_map", "bitsandbytes__nf4")} == {"aux"}
+    assert roles["inv_freq"] == "buffer"
+    assert roles["scale"] == "norm"
+    owners = {row.owner for row in facts.patterns if row.role == "aux"}
+    assert owners == {"expert"}
+
+
+def test_trap_16_blocks_of_gpt_oss(tmp_path: Path) -> None:
+    record = take_inventory(open_release(str(write_release(tmp_path / "gpt-oss", "openai--gpt-oss-20b"))))
+    rows = {row.pattern.rpartition(".")[2]: row for row in record.facts.patterns}
+    blocks = rows["gate_up_proj_blocks"]
+    assert list(blocks.shape) == [32, 5760, 90, 16]
+    assert list(blocks.logical_shape) == [32, 5760, 2880]
+    assert blocks.params == 24 * 32 * 5760 * 2880
+    assert rows["gate_up_proj_scales"].role == "aux"
+    quantization = record.facts.quantization
+    assert quantization.checks.weights == quantization.checks.with_scale == 48
+    assert [(item.pattern, item.modules) for item in quantization.exclusions] == [
+        ("model.layers.*.self_attn", 24 * 9),
+        ("model.layers.*.mlp.router", 24 * 2),
+        ("model.embed_tokens", 1),
+        ("lm_head", 1),
+    ]
+    assert quantization.checks.excluded_quantized == 0
+    assert of(record, *QUANTISATION) == []
+
+
+def test_trap_16_a_block_without_its_row_of_scales_is_an_error(take: Take) -> None:
+    layout: Layout = {
+        "model.layers.0.mlp.experts.down_proj_blocks": ("U8", (4, 64, 2, 16)),
+        "model.layers.0.mlp.experts.down_proj_scales": ("U8", (4, 64, 3)),
+    }
+    record = take({"quantization_config": {"quant_method": "mxfp4"}}, layout)
+    (wrong,) = of(record, "INV051")
+    assert wrong.severity == "error"
+    assert "expected [4, 64, 2]" in wrong.message
+    assert record.facts.totals.logical_params == 4 * 64 * 64
+
+
+@pytest.mark.parametrize("total", [0, 17_000_000])
+def test_trap_17_the_total_of_the_index_is_shown_and_never_used(tmp_path: Path, total: int) -> None:
+    write_sharded(tmp_path, mixture(plain), 2)
+    index = tmp_path / "model.safetensors.index.json"
+    stated = json.loads(index.read_text())
+    index.write_text(json.dumps({**stated, "metadata": {"total_size": total}}))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    record = take_inventory(open_release(str(tmp_path)))
+    assert record.facts.totals.data_bytes == 2 * LOGICAL
+    (finding,) = of(record, "INV011")
+    assert str(total) in finding.message
+    assert str(2 * LOGICAL) in finding.message
+
+
+def test_trap_17_the_total_may_be_that_of_the_files(tmp_path: Path) -> None:
+    paths = write_sharded(tmp_path, mixture(plain), 2)
+    index = tmp_path / "model.safetensors.index.json"
+    stated = json.loads(index.read_text())
+    index.write_text(
+        json.dumps({**stated, "metadata": {"total_size": sum(path.stat().st_size for path in paths)}})
+    )
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    record = take_inventory(open_release(str(tmp_path)))
+    assert record.facts.totals.data_bytes == 2 * LOGICAL
+    assert of(record, "INV011") == []
+
+
+def test_trap_18_memory_follows_from_the_total_and_compute_from_the_active(take: Take) -> None:
+    record = take(CONFIG, mixture(plain))
+    facts = record.facts
+    assert facts.totals.data_bytes == 2 * LOGICAL
+    body = LOGICAL - ROUTED - 2 * VOCABULARY * HIDDEN
+    assert facts.active_params.with_embedding_and_head == body + ROUTED // 2 + 2 * VOCABULARY * HIDDEN
+    assert facts.active_params.without_embedding == body + ROUTED // 2 + VOCABULARY * HIDDEN
+    assert facts.active_params.without_embedding_and_head == body + ROUTED // 2
+    assert sum(layer.bytes for layer in facts.layers) > 2 * ROUTED
+
+
+BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
+
+
+def attention(scale: str, shape: Sequence[int], dtype: str = "F32") -> Layout:
+    """DeepSeek's compressed key-value projection: 576 rows, which 128 does not divide."""
+    at = "model.layers.0.self_attn.kv_a_proj_with_mqa"
+    return {f"{at}.weight": ("F8_E4M3", (576, 7168)), f"{at}.{scale}": (dtype, shape)}
+
+
+@pytest.mark.parametrize(
+    ("section", "layout"),
+    [
+        (BLOCK, attention("weight_scale_inv", (5, 56))),
+        (BLOCK, attention("scale", (5, 56), "F8_E8M0")),
+        (None, attention("weight_scale_inv", (5, 56))),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, attention("weight_scale", ())),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, attention("scale_weight", (1,))),
+        ({"quant_method": "fbgemm_fp8"}, attention("weight_scale", (576, 1), "BF16")),
+        ({"quant_method": "quark", "global_quant_config":
+          {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_channel"}}}, attention("weight_scale", (576,))),
+    ],
+)  # fmt: skip
+def test_trap_25_every_name_and_grain_of_fp8_scales(
+    take: Take, section: dict[str, Any] | None, layout: Layout
+) -> None:
+    record = take({} if section is None else {"quantization_config": section}, layout)
+    checks = record.facts.quantization.checks
+    assert (checks.weights, checks.with_scale, checks.orphans) == (1, 1, 0)
+    assert of(record, "INV023", "INV051") == []
+    assert record.facts.totals.logical_params == 576 * 7168
+
+
+@pytest.mark.parametrize("shape", [(4, 56), (5, 55), (56, 5), (5,), (1,), (576, 1)])
+def test_trap_25_a_scale_of_any_other_shape_is_an_error(take: Take, shape: Sequence[int]) -> None:
+    record = take({"quantization_config": BLOCK}, attention("weight_scale_inv", shape))
+    (wrong,) = of(record, "INV051")
+    assert "[5, 56] (blocks of 128 x 128)" in wrong.message
+    assert record.facts.quantization.checks.wrong_shape == 1
+    assert record.verdict is Verdict.FAIL
+
+
+def test_trap_25_renamed_scales_are_orphans_on_both_sides(take: Take) -> None:
+    layout = mixture(fp8("weight_scale_inv", lambda rows, columns: blocks(rows, columns, 128)))
+    for expert in (1, 3):  # a rename that lost the experts' names
+        name = f"model.layers.1.mlp.experts.{expert}.down_proj.weight_scale_inv"
+        layout[name.replace("down_proj", "w2")] = layout.pop(name)
+    record = take({**CONFIG, "quantization_config": BLOCK}, layout)
+    found = {finding.subject.name: finding for finding in of(record, "INV023")}
+    at = "model.layers.{l}.mlp.experts.{e}"
+    assert set(found) == {f"{at}.down_proj.weight", f"{at}.w2.weight_scale_inv"}
+    assert "has no scale, in 2 of 8 tensors (layers 1: 1,3)" in found[f"{at}.down_proj.weight"].message
+    assert "has no weight, in 2 of 2 tensors (layers 1: 1,3)" in found[f"{at}.w2.weight_scale_inv"].message
+    assert all(finding.severity == "error" for finding in found.values())
+    checks = record.facts.quantization.checks
+    assert (checks.weights, checks.without_scale, checks.orphans) == (24, 2, 2)
+
+
+def test_trap_26_weight_only_blocks_of_modelopt(take: Take) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "FP8_PB_WO", "exclude_modules": ["lm_head", "*gate"]}
+
+    def shape(rows: int, columns: int) -> Sequence[int]:
+        high, wide = blocks(rows, columns, 128)
+        return (high, 1, wide, 1)
+
+    pack = fp8("weight_scale", shape)
+    record = take({**CONFIG, "quantization_config": section}, mixture(pack, attention=pack))
+    assert record.facts.quantization.scheme == "fp8_block"
+    assert list(record.facts.quantization.group) == [128, 128]  # type: ignore[arg-type]  # not an integer here
+    assert record.facts.quantization.activations is None
+    assert of(record, *QUANTISATION) == []
+
+
+def test_trap_26_activation_scales_are_asked_for_only_where_activations_are_quantised(take: Take) -> None:
+    excluded = ["lm_head", "*self_attn*", "*mlp.gate"]
+    weight_only = {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "exclude_modules": excluded}
+    record = take({**CONFIG, "quantization_config": weight_only}, mixture(nvfp4))
+    assert of(record, *QUANTISATION) == []
+    both = {**weight_only, "quant_algo": "NVFP4"}
+    record = take({**CONFIG, "quantization_config": both}, mixture(nvfp4_static))
+    assert of(record, *QUANTISATION) == []
+    assert record.facts.quantization.activations is not None
+    layout = mixture(nvfp4_static)
+    del layout["model.layers.0.mlp.experts.2.up_proj.input_scale"]
+    (missing,) = of(take({**CONFIG, "quantization_config": both}, layout), "INV059")
+    assert "in 1 of 8 tensors (layers 0: 2)" in missing.message
+
+
+def test_trap_26_excluded_but_quantised(take: Take) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4",
+               "exclude_modules": ["lm_head", "*self_attn*", "*mlp.gate"]}  # fmt: skip
+    record = take({**CONFIG, "quantization_config": section}, mixture(nvfp4, head=nvfp4))
+    (finding,) = of(record, "INV054")
+    assert finding.severity == "error"
+    assert finding.subject.name == "lm_head.weight"
+    assert record.facts.quantization.checks.excluded_quantized == 1
+    head = next(item for item in record.facts.quantization.exclusions if item.pattern == "lm_head")
+    assert (head.modules, head.quantized) == (1, 1)
+    assert record.facts.totals.logical_params == LOGICAL
+
+
+def test_trap_26_scales_of_a_plain_head_are_an_orphan(take: Take) -> None:
+    layout = mixture(nvfp4) | {"lm_head.weight_scale": ("F8_E4M3", (VOCABULARY, HIDDEN // 16))}
+    section = {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4",
+               "exclude_modules": ["lm_head", "*self_attn*", "*mlp.gate"]}  # fmt: skip
+    (finding,) = of(take({**CONFIG, "quantization_config": section}, layout), "INV023")
+    assert "plain precision (bf16)" in finding.message
+
+
+STATIC_FP8 = fp8("weight_scale", lambda rows, columns: ())
+
+
+def static_fp8(module: str, rows: int, columns: int) -> Layout:
+    return {**STATIC_FP8(module, rows, columns), f"{module}.input_scale": ("F32", ())}
+
+
+def modelopt_file(**more: Any) -> dict[str, Any]:
+    return {"producer": {"name": "modelopt", "version": "0.29.0"},
+            "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head", "*mlp.gate"], **more}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("section", "files", "source"),
+    [
+        (None, {"hf_quant_config": modelopt_file()}, "hf_quant_config.json#/quantization"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", "*mlp.gate"]}, {},
+         "config.json#/quantization_config"),
+        ({"quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*mlp.gate$"],
+          "config_groups": {"group_0": {"targets": ["Linear"],
+                                        "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"},
+                                        "input_activations": {"num_bits": 8, "type": "float",
+                                                              "strategy": "tensor", "dynamic": False}}}}, {},
+         "config.json#/quantization_config"),
+        ({"quant_method": "fp8", "activation_scheme": "static",
+          "modules_to_not_convert": ["lm_head", "mlp.gate"]}, {}, "config.json#/quantization_config"),
+    ],
+)  # fmt: skip
+def test_trap_27_all_dialects_end_in_one_form(
+    take: Take, section: dict[str, Any] | None, files: dict[str, Any], source: str
+) -> None:
+    config = CONFIG if section is None else {**CONFIG, "quantization_config": section}
+    record = take(config, mixture(static_fp8, attention=static_fp8), **files)
+    form = record.facts.quantization
+    assert (form.scheme, form.bits, form.group) == ("fp8_tensor", 8, 0)
+    assert form.activations is not None
+    assert (form.activations.bits, form.activations.dtype, form.activations.dynamic) == (8, "fp8_e4m3", False)
+    assert record.sources["/quantization"] == source
+    assert [item.source for item in form.sources] == [source]
+    assert [item.modules for item in form.exclusions] == [1, 2]
+    assert (form.checks.excluded_plain, form.checks.excluded_quantized, form.checks.targeted_plain) == (
+        3,
+        0,
+        0,
+    )
+    assert of(record, *QUANTISATION) == []
+
+
+KV_DICT = {"num_bits": 8, "type": "float", "dynamic": False, "symmetric": True}
+
+
+@pytest.mark.parametrize("in_config", [None, "FP8", KV_DICT])
+def test_trap_27_kv_cache_declared_as_word_parameters_or_in_one_file_only(take: Take, in_config: Any) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", "*mlp.gate"]}
+    if in_config is not None:
+        section = {**section, "kv_cache_scheme": in_config}
+    layout = mixture(static_fp8, attention=static_fp8)
+    for layer in range(2):
+        for name in "kv":
+            layout[f"model.layers.{layer}.self_attn.{name}_proj.{name}_scale"] = ("F32", ())
+    file = modelopt_file(kv_cache_quant_algo="FP8")
+    record = take({**CONFIG, "quantization_config": section}, layout, hf_quant_config=file)
+    cache = record.facts.quantization.kv_cache
+    assert cache is not None
+    assert (cache.dtype, cache.scales) == ("fp8_e4m3", 4)
+    differing = of(record, "INV053")
+    if in_config is None:
+        assert list(cache.declared) == ["hf_quant_config.json#/quantization"]
+        assert "differ in the KV cache: nothing against fp8_e4m3" in differing[0].message
+    else:
+        assert len(cache.declared) == 2
+        assert differing == []
+    assert of(record, "INV056") == []
+
+
+def test_trap_27_kv_cache_declared_and_no_scales_shipped(take: Take) -> None:
+    file = modelopt_file(kv_cache_quant_algo="FP8")
+    record = take(CONFIG, mixture(static_fp8, attention=static_fp8), hf_quant_config=file)
+    (finding,) = of(record, "INV056")
+    assert finding.severity == "warning"
+    assert "no k or v scale is stored" in finding.message
+    assert record.facts.quantization.kv_cache is not None
+    assert record.facts.quantization.kv_cache.scales == 0
+
+
+def test_trap_27_files_that_leave_out_different_modules(take: Take) -> None:
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", "*mlp.gate", "*q_proj"]}
+    record = take({**CONFIG, "quantization_config": section}, mixture(static_fp8, attention=static_fp8),
+                  hf_quant_config=modelopt_file())  # fmt: skip
+    (differing,) = of(record, "INV053")
+    assert "only the first leaves out *q_proj" in differing.message
+    assert of(record, "INV054")  # and q_proj is quantised all the same
+
+
+@pytest.mark.parametrize("place", [("text_config",), ("thinker_config", "text_config"), ("llm_config",)])
+def test_trap_28_section_in_the_text_part_only(take: Take, place: Sequence[str]) -> None:
+    config: dict[str, Any] = {**CONFIG, "quantization_config": compressed(4, 32)}
+    for key in reversed(place):
+        config = {"model_type": "kimi_k25", key: config}
+    record = take(config, mixture(words(4), root="language_model.model."))
+    form = record.facts.quantization
+    assert (form.scheme, form.bits, form.group) == ("int4_group", 4, 32)
+    assert record.sources["/quantization"] == f"config.json#/{'/'.join(place)}/quantization_config"
+    assert record.facts.totals.routed_expert_params == ROUTED
+    assert [item.modules for item in form.exclusions] == [1, 8, 2]  # `lm_head` is `language_model.lm_head`
+    assert of(record, *QUANTISATION) == []
+
+
+def test_trap_28_the_same_section_at_the_top_names_no_module(take: Take) -> None:
+    config = {**CONFIG, "quantization_config": compressed(4, 32)}
+    record = take(config, mixture(words(4), root="language_model.model."))
+    (unmatched,) = of(record, "INV052")
+    assert "lm_head (would match language_model.lm_head under another prefix)" in unmatched.message
+    assert unmatched.severity == "info"
+
+
+def modelslim(module: str, rows: int, columns: int) -> Layout:
+    """Ascend W8A8, static."""
+    return {
+        f"{module}.weight": ("I8", (rows, columns)),
+        f"{module}.deq_scale": ("F32", (rows,)),
+        f"{module}.quant_bias": ("I32", (rows,)),
+        f"{module}.input_scale": ("F32", (1,)),
+        f"{module}.input_offset": ("F32", (1,)),
+    }
+
+
+def modelslim_dynamic(module: str, rows: int, columns: int) -> Layout:
+    return {
+        f"{module}.weight": ("I8", (rows, columns)),
+        f"{module}.weight_scale": ("F32", (rows, 1)),
+        f"{module}.weight_offset": ("F32", (rows, 1)),
+    }
+
+
+def float_head(module: str, rows: int, columns: int) -> Layout:
+    return {f"{module}.weight": ("F32", (rows, columns))}
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_trap_29_ascend_modelslim_without_a_section(tmp_path: Path, described: bool) -> None:
+    layout = mixture(modelslim_dynamic, attention=modelslim, head=float_head)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    names = list(layout)
+    half = len(names) // 2
+    for number, part in enumerate((names[:half], names[half:]), 1):
+        write_filled(tmp_path / f"quant_model_weights-{number:05}-of-00002.safetensors",
+                     {name: layout[name] for name in part})  # fmt: skip
+    write_filled(tmp_path / "rot.safetensors", {"rot.global_rotation": ("F32", (HIDDEN, HIDDEN))})
+    if described:
+        words = {name: "FLOAT" if kind in ("BF16", "F32") and name.endswith(".weight") else
+                 "W8A8_DYNAMIC" if "experts" in name else "W8A8" for name, (kind, _) in layout.items()}  # fmt: skip
+        (tmp_path / "quant_model_description.json").write_text(
+            json.dumps({"model_quant_type": "W8A8", **words})
+        )
+    record = take_inventory(open_release(str(tmp_path)))
+    facts = record.facts
+    assert facts.quantization.scheme == "modelslim"
+    assert facts.quantization.bits == 8
+    assert facts.totals.logical_params == LOGICAL
+    assert {row.role for row in facts.patterns if row.pattern.endswith(("deq_scale", "quant_bias",
+            "input_offset", "weight_offset", "rotation"))} == {"aux"}  # fmt: skip
+    assert of(record, "INV023", "INV051", "INV054") == []
+    if described:
+        assert "lm_head" in facts.quantization.excluded
+        assert record.sources["/quantization"] == "quant_model_description.json#"
+        assert facts.quantization.dialect == "W8A8"
+        assert of(record, "INV022") == []
+    else:
+        assert "declares no quantisation, yet the tensors show modelslim" in of(record, "INV022")[0].message
+
+
+def test_trap_29_a_description_that_the_tensors_contradict(take: Take) -> None:
+    layout = mixture(modelslim_dynamic, attention=modelslim, head=modelslim_dynamic)
+    description = {
+        "model_quant_type": "W8A8",
+        "lm_head.weight": "FLOAT",
+        "model.embed_tokens.weight": "FLOAT",
+    }
+    description |= {
+        name: "W8A8" for name, (kind, _) in layout.items() if kind == "I8" and "lm_head" not in name
+    }
+    record = take(CONFIG, layout, quant_model_description=description)
+    (finding,) = of(record, "INV054")
+    assert finding.subject.name == "lm_head.weight"
