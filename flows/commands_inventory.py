@@ -13,9 +13,12 @@ from day0.reports.as_json import record_json
 from day0.tasks.inventory.distribution_csv import distribution_csv
 from day0.tasks.inventory.layouts import parse_layout
 from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.inventory.structural_diff import structural_diff
 from day0.tasks.verdict import exit_status
 
-from .flags import RunFlags, Switch, settings_of
+from .flags import OptionalSwitch, RunFlags, StoreFlags, Switch, settings_of
+from .inventory_diff_text import diff_text
+from .inventory_source import inventory_of
 from .inventory_text import inventory_text
 from .progress_display import show_progress
 from .settings import run_options
@@ -24,9 +27,13 @@ from .staging_run import stage_release
 from .terminal import printable, say, stdout_for_data, write_json
 
 _DEFAULT = RunFlags()
+_STORE = StoreFlags()
 
 Layouts = Annotated[list[str], Parameter(name="--layout", negative="")]
 """`--layout`, repeatable."""
+
+CsvPlace = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""A file, or `-`."""
 
 app = App(name="inventory", help="What a release is, from headers and config alone.")
 
@@ -37,7 +44,7 @@ def inventory(
     /,
     *,
     layout: Layouts | None = None,
-    csv: str | None = None,
+    csv: CsvPlace | None = None,
     verify: Switch = False,
     stage: Switch = False,
     flags: RunFlags = _DEFAULT,
@@ -54,12 +61,7 @@ def inventory(
     """
     settings = settings_of(flags)
     layouts = tuple(dict.fromkeys(parse_layout(text).text for text in layout or ()))
-    if csv == "-" and flags.json:
-        raise InputError(
-            "--json and --csv - both claim standard output",
-            code="E166",
-            remedy="Give --csv a file, or leave one of the two out.",
-        )
+    _check_csv(csv, flags.json)
     with stdout_for_data() as data, show_progress():
         options = run_options(settings, layouts=layouts, verify=verify)
         record = run_up_to("inventory", model, flags.revision, None, settings.store, options)
@@ -75,6 +77,52 @@ def inventory(
         if stage:
             say(stage_release(model, record))
     return exit_status(record.verdict)
+
+
+def _check_csv(place: str | None, json: bool) -> None:
+    if place == "-" and json:
+        raise InputError(
+            "--json and --csv - both claim standard output",
+            code="E166",
+            remedy="Give --csv a file, or leave one of the two out.",
+        )
+    if place is not None and (not place or place.startswith("--")):
+        raise InputError(
+            f"--csv is followed by {place!r}, which is no file",
+            code="E166",
+            remedy="Write --csv FILE or --csv -.",
+        )
+
+
+@app.command
+def diff(
+    before: str,
+    after: str,
+    /,
+    *,
+    fail_on_change: Switch = False,
+    offline: OptionalSwitch = None,
+    flags: StoreFlags = _STORE,
+) -> int:
+    """What is structurally new in one release against another.
+
+    Args:
+        before: Hub id, folder, path of a config.json, NAME@REV, or a file that inventory --json left.
+        after: The same of the later release.
+        fail_on_change: Exit with 1 where anything changed.
+        offline: Use only what the hub's cache already has.
+        flags: Shared flags.
+    """
+    settings = settings_of(flags, offline=offline)
+    with stdout_for_data() as data, show_progress():
+        options = run_options(settings)
+        records = [inventory_of(name, settings.store, options) for name in (before, after)]
+        found = structural_diff(*records)
+        if flags.json:
+            write_json(data, found)
+        else:
+            data.writelines(f"{printable(line)}\n" for line in diff_text(found))
+    return 1 if fail_on_change and not found.same else 0
 
 
 def _write_csv(data: TextIO, place: str, record: InventoryRecord) -> None:

@@ -1,0 +1,103 @@
+"""What is structurally new, in lines: one sentence first, then the tensors, then the facts by topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from day0.reports.words import bytes_text, listed, plural
+from day0.tasks.inventory.structural_change import Changed, LayerChange, StructuralDiff, TensorRole
+
+from .inventory_text import aligned
+
+_MOST_ROLES = 20
+_MOST_OTHERS = 10
+_MOST_FACTS = 12
+_CELL = 60
+
+
+def diff_text(diff: StructuralDiff) -> Iterator[str]:
+    """The headline, then everything in order of weight; long lists are bounded and say so."""
+    yield diff.headline
+    yield ""
+    yield f"- {diff.before}"
+    yield f"+ {diff.after}"
+    for renamed in diff.renamed:
+        names = f"{renamed.before or '(none)'} -> {renamed.after or '(none)'}"
+        yield f"  the same under another prefix: {names}, {plural(renamed.patterns, 'pattern')}"
+    yield from _roles("new tensor roles", "+", diff.new)
+    yield from _roles("removed tensor roles", "-", diff.removed)
+    dtypes = [
+        (change.role, f"{change.before} -> {change.after}", _where(change.layers, change.patterns))
+        for change in diff.dtypes
+    ]
+    yield from _section("stored in another dtype", dtypes, _MOST_ROLES)
+    yield from _section(
+        "of another shape",
+        [
+            (change.pattern, f"{list(change.before)} -> {list(change.after)}", change.layers)
+            for change in diff.shapes
+        ],
+        _MOST_OTHERS,
+    )
+    yield from _section("in other places", [_place(change) for change in diff.placed], _MOST_OTHERS)
+    topics: dict[str, list[Changed]] = {}
+    for change in diff.changed:
+        topics.setdefault(change.topic, []).append(change)
+    for topic, changes in topics.items():
+        rows = [(change.name, f"{_cell(change.before)} -> {_cell(change.after)}", "") for change in changes]
+        yield from _section(topic, rows, _MOST_FACTS, diff.more_config if topic == "config" else 0)
+
+
+def _roles(title: str, mark: str, roles: Sequence[TensorRole]) -> Iterator[str]:
+    weights = [role for role in roles if not role.side]
+    sides = [role for role in roles if role.side]
+    rows = [
+        (
+            f"{mark} {role.pattern}",
+            role.role,
+            f"{'+'.join(role.dtypes)} {' '.join(str(list(shape)) for shape in role.shapes[:2])}",
+            f"layers {role.layers}" if role.layers else "",
+            ", ".join(role.kinds),
+            bytes_text(role.bytes),
+        )
+        for role in (*weights, *sides)
+    ]
+    if rows:
+        beside = f" and {plural(len(sides), 'side tensor')} of them" if sides and weights else ""
+        yield ""
+        yield f"{len(weights) or len(sides)} {title}{beside}"
+        yield from (f"  {line}" for line in aligned(rows[:_MOST_ROLES]))
+        yield from _more(len(rows) - _MOST_ROLES)
+
+
+def _section(title: str, rows: Sequence[tuple[str, str, str]], most: int, beyond: int = 0) -> Iterator[str]:
+    if rows:
+        yield ""
+        yield title
+        yield from (f"  {line}" for line in aligned(rows[:most]))
+        yield from _more(max(0, len(rows) - most) + beyond)
+
+
+def _more(number: int) -> Iterator[str]:
+    if number > 0:
+        yield f"  ... and {number} more with --json"
+
+
+def _where(layers: str, patterns: Sequence[str]) -> str:
+    return f"{'layers ' + layers + ', ' if layers else ''}{listed(list(patterns), 2)}"
+
+
+def _place(change: LayerChange) -> tuple[str, str, str]:
+    return (
+        change.what,
+        f"{change.before or 'outside'} -> {change.after or 'outside'}",
+        listed(list(change.patterns), 2),
+    )
+
+
+def _cell(value: Any) -> str:
+    text = "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    if len(text) <= _CELL:
+        return text
+    return f"a list of {len(value)}" if isinstance(value, list | tuple) else f"{text[:_CELL]}..."

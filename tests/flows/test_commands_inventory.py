@@ -1,0 +1,160 @@
+"""`day0 inventory` and `day0 inventory diff` as a person calls them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from day0.flows import cli
+from support.raw_checkpoints import write_sharded
+from support.small_releases import SMOLLM2, smollm2_tensors
+
+HEAVY = ("torch", "prefect", "transformers", "numpy", "huggingface_hub")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def release(name: str, **changes: Any) -> str:
+    """A folder with SmolLM2's headers and config."""
+    folder = Path(name)
+    folder.mkdir()
+    layout = {tensor: (dtype.upper(), shape) for tensor, (dtype, shape) in smollm2_tensors().items()}
+    write_sharded(folder, layout, 2, sparse=True)
+    (folder / "config.json").write_text(json.dumps({**SMOLLM2, **changes}))
+    return f"./{name}"
+
+
+def test_text_says_what_it_is_then_what_is_wrong(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inventory", release("a", tie_word_embeddings=False)]) == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith("./a at ")
+    assert lines[0].endswith(": fail")
+    assert "LlamaForCausalLM (llama)" in lines[1]
+    first = next(number for number, line in enumerate(lines) if line.startswith("error"))
+    assert "INV019" in lines[first]
+    assert first < next(number for number, line in enumerate(lines) if line.startswith("parameters"))
+    text = "\n".join(lines)
+    for words in ("134,515,008 logical", "with embedding and head", "without embedding", "model.layers 0-29",
+                  "one rank", "9 heads % 8 = 1"):  # fmt: skip
+        assert words in text
+
+
+def test_json_has_the_names_that_tools_rely_on(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inventory", release("a"), "--json"]) == 0
+    shape = json.loads(capfd.readouterr().out)
+    totals = ("tensors", "shards", "data_bytes", "logical_params", "aux_elements", "mtp_params", "vision_params",
+              "routed_expert_params", "main_params")  # fmt: skip
+    assert set(totals) <= set(shape["totals"])
+    assert shape["totals"]["logical_params"] == 134_515_008
+    active = ("with_embedding_and_head", "without_embedding", "without_embedding_and_head")
+    assert set(shape["active_params"]) == set(active)
+    assert (shape["kv_bytes_per_token"], shape["kv_bytes_per_token_growing"]) == (23040, 23040)
+    assert shape["state_bytes_per_sequence"] == 0
+    assert {"name", "index", "kind", "feed_forward", "params", "bytes"} <= set(shape["layers"][0])
+    assert {"scheme", "bits", "group", "excluded"} <= set(shape["quantization"])
+    assert set(shape["tied_embeddings"]) == {"config", "tensors"}
+    assert isinstance(shape["findings"], list)
+    assert len(shape["distribution"]["rows"]) == 30 * 3 + 2
+
+
+def test_csv_to_a_file_and_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    model = release("a")
+    assert cli.main(["inventory", model, "--csv", "table.csv"]) == 0
+    capfd.readouterr()
+    assert cli.main(["inventory", model, "--csv", "-"]) == 0
+    text = capfd.readouterr().out
+    assert text == Path("table.csv").read_text()
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert sum(int(row["params"]) for row in rows) == 134_515_008
+    assert len(rows) == 30 * 3 + 2
+
+
+def test_memory_for_the_layouts_that_were_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    model = release("a")
+    assert cli.main(["inventory", model, "--json", "--layout", "TP=3", "--layout", "pp=2,tp=1"]) == 0
+    memory = json.loads(capfd.readouterr().out)["distribution"]["memory"]
+    assert [item["layout"] for item in memory] == ["tp=3,ep=1,pp=1,dp=1", "tp=1,ep=1,pp=2,dp=1"]
+    assert cli.main(["inventory", model, "--json"]) == 0  # another key: the record is not the one above
+    assert len(json.loads(capfd.readouterr().out)["distribution"]["memory"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--layout", "tp=zwei"], "E165"),
+        (["--csv", "-", "--json"], "E166"),
+        (["--csv", "--json"], "E166"),
+        (["--csv", "no/such/folder.csv"], "E167"),
+    ],
+)
+def test_flags_that_cannot_be_used(
+    arguments: list[str], code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["inventory", release("a"), *arguments]) == 2
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert f"[{code}]" in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_diff_of_two_folders(capfd: pytest.CaptureFixture[str]) -> None:
+    before, after = release("a"), release("b", rope_theta=1)
+    assert cli.main(["inventory", "diff", before, after]) == 0
+    assert capfd.readouterr().out.startswith("No tensor changed")
+    assert cli.main(["inventory", "diff", before, after, "--fail-on-change"]) == 1
+    assert cli.main(["inventory", "diff", before, before, "--fail-on-change"]) == 0
+    capfd.readouterr()
+    assert cli.main(["inventory", "diff", before, after, "--json"]) == 0
+    shape = json.loads(capfd.readouterr().out)
+    assert [change["name"] for change in shape["changed"] if change["topic"] == "config"] == ["/rope_theta"]
+
+
+def test_diff_reads_a_saved_record(capfd: pytest.CaptureFixture[str]) -> None:
+    model = release("a")
+    assert cli.main(["inventory", model, "--json"]) == 0
+    Path("saved.json").write_text(capfd.readouterr().out)
+    assert cli.main(["inventory", "diff", "saved.json", model, "--fail-on-change"]) == 0
+    assert capfd.readouterr().out.startswith("Nothing changed.")
+
+
+@pytest.mark.parametrize("damage", [{"layers": 3}, {"totals": None}, {"patterns": [{"pattern": "x"}]}])
+def test_diff_refuses_a_record_that_it_cannot_read(
+    damage: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["inventory", release("a"), "--json"]) == 0
+    shape = {**json.loads(capfd.readouterr().out), **damage}
+    Path("saved.json").write_text(json.dumps(shape))
+    assert cli.main(["inventory", "diff", "saved.json", "./a"]) == 2
+    assert "[E168]" in capfd.readouterr().err
+
+
+def test_diff_refuses_a_set_of_layers_that_is_none(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inventory", release("a"), "--json"]) == 0
+    shape = json.loads(capfd.readouterr().out)
+    shape["patterns"][0]["layers"] = "0-x"
+    Path("saved.json").write_text(json.dumps(shape))
+    assert cli.main(["inventory", "diff", "saved.json", "./a"]) == 2
+    assert "[E168]" in capfd.readouterr().err
+
+
+def test_an_inventory_loads_nothing_heavy() -> None:
+    """A person waits for every import; a local release needs none of these."""
+    release("a")
+    code = (
+        "import sys\nfrom day0.flows.cli import main\nstatus = main(['inventory', './a'])\n"
+        f"print(status, [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert answer.stderr.splitlines()[-1] == "0 []"
