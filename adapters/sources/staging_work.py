@@ -14,6 +14,7 @@ from day0.adapters.base.errors import SourceError
 from day0.adapters.base.progress import Progress, silent
 
 from .ranges import Range, RangeSet, units
+from .staging_claims import Claim
 from .staging_file import LANDING, PartFile, WrongContentError
 from .staging_parts import Parts
 from .staging_probe import free_bytes, probe_folder
@@ -75,6 +76,14 @@ class _Work:
 
 
 @dataclass
+class _Shared:
+    """A claim and how many streams work under it."""
+
+    claim: Claim
+    users: int = 0
+
+
+@dataclass
 class _Meter:
     """Bytes so far, shown now and then."""
 
@@ -128,6 +137,7 @@ class StagingWork:
         self._queue: deque[tuple[_Work, Range]] = deque()
         self._busy: deque[tuple[_Work, Range]] = deque()
         self._works: dict[str, _Work] = {}
+        self._claims: dict[tuple[str, int], _Shared] = {}
         self._files, self._bytes = self._plan(wanted)
         missing = sum(stop - start for _, (start, stop) in self._queue)
         self._check_space(missing)
@@ -235,7 +245,8 @@ class StagingWork:
             self._meter.show(f"waiting for another process, {work.part.file.path}")
             time.sleep(_IDLE_SECONDS)
         with self._slots:
-            claim = work.part.take(wanted[0] // self._unit)
+            unit = wanted[0] // self._unit
+            claim = self._take(work.part, unit)
             if claim is None:
                 with self._lock:
                     self._busy.append((work, wanted))
@@ -247,7 +258,7 @@ class StagingWork:
                 else:
                     work.part.fetch(wanted, claim, arrived, self._stop.is_set)
             finally:
-                claim.release()
+                self._release(work.part, unit)
         with self._lock:
             work.left -= 1
             done = work.left == 0
@@ -256,6 +267,27 @@ class StagingWork:
         if work.is_whole or work.part.complete:
             self._land(work)
         return True
+
+    def _take(self, part: PartFile, unit: int) -> Claim | None:
+        """The claim to a unit; streams of one queue share it, because no two of them want the same byte."""
+        key = (part.file.path, unit)
+        with self._lock:
+            if key not in self._claims:
+                claim = part.take(unit)
+                if claim is None:
+                    return None
+                self._claims[key] = _Shared(claim)
+            self._claims[key].users += 1
+            return self._claims[key].claim
+
+    def _release(self, part: PartFile, unit: int) -> None:
+        key = (part.file.path, unit)
+        with self._lock:
+            shared = self._claims[key]
+            shared.users -= 1
+            if not shared.users:
+                del self._claims[key]
+                shared.claim.release()
 
     def _fetch_small(self, part: PartFile, arrived: Callable[[int], None]) -> None:
         for attempt in (1, 2):

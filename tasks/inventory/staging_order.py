@@ -7,7 +7,6 @@ audio and their projectors last. A file is verified as soon as all of it is here
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
@@ -15,10 +14,9 @@ from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.source import SourceFile
 from day0.adapters.sources.staging import Wanted
 
+from .pattern_lookup import PatternLookup
 from .record import InventoryFacts, TensorPattern
 
-_INDEX = re.compile(r"\.([0-9]{1,9})(?=\.|$)")
-_PLACEHOLDER = re.compile(r"\{[lei]\}")
 _EMBEDDING, _FIRST, _OUTSIDE, _HEAD, _LAYERS, _MTP, _OTHERS, _UNKNOWN = range(8)
 MINIMAL = _HEAD
 """The last step that the minimal run waits for."""
@@ -55,16 +53,8 @@ def staging_order(
 
 def tensor_steps(checkpoint: Checkpoint, facts: InventoryFacts) -> Mapping[str, Step]:
     """Tensor -> when it is due."""
-    known: dict[str, TensorPattern] = {}
-    for pattern in facts.patterns:
-        known.setdefault(_PLACEHOLDER.sub("#", pattern.pattern), pattern)
-    first = _first_of_kind(facts)
-    steps = {}
-    for name in checkpoint.tensors:
-        parts = _INDEX.split(name)
-        found = known.get(".#".join(parts[::2]))
-        steps[name] = (_UNKNOWN, 0.0) if found is None else _step(found, parts[1::2], first)
-    return steps
+    lookup, first = PatternLookup(facts.patterns), _first_of_kind(facts)
+    return {name: _step(*lookup.find(name), first) for name in checkpoint.tensors}
 
 
 def minimal_tensors(checkpoint: Checkpoint, facts: InventoryFacts) -> Sequence[str]:
@@ -81,9 +71,9 @@ def _first_of_kind(facts: InventoryFacts) -> Mapping[int, int]:
     return {index: place for place, index in enumerate(sorted(set(first.values())))}
 
 
-def _step(pattern: TensorPattern, indices: Sequence[str], first: Mapping[int, int]) -> Step:
-    marks = _PLACEHOLDER.findall(pattern.pattern)
-    layer = int(indices[marks.index("{l}")]) if "{l}" in marks and len(indices) == len(marks) else None
+def _step(pattern: TensorPattern | None, layer: int | None, first: Mapping[int, int]) -> Step:
+    if pattern is None:
+        return _UNKNOWN, 0.0
     order = float(layer) if layer is not None else inf
     if pattern.part != "text":
         return (_MTP, order) if pattern.part == "mtp" else (_OTHERS, order)

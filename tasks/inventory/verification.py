@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from day0.adapters.base.values import from_json_number, json_number
 
 from .. import thresholds
 from ..finding import Finding, Severity, Subject, make_finding
-from .record import InventoryRecord, TensorPattern
+from .pattern_lookup import PatternLookup
+from .record import InventoryRecord
 from .record_verification import ContentPattern, Verification, VerifiedShard
 from .verify import Contents, ShardContent, TensorContent
 
-_INDEX = re.compile(r"\.[0-9]{1,9}(?=\.|$)")
-_PLACEHOLDER = re.compile(r"\.\{[lei]\}")
 _EXAMPLES = 5
 _NOT_WEIGHTS = frozenset({"aux", "buffer"})
 # Families whose norms multiply by one plus the stored weight, so that zeros are where training begins.
@@ -110,30 +108,27 @@ class _Row:
 
 
 def _patterns(record: InventoryRecord, shards: Sequence[ShardContent]) -> Sequence[ContentPattern]:
-    known: dict[str, TensorPattern] = {}
-    for pattern in record.facts.patterns:
-        known.setdefault(_PLACEHOLDER.sub(".#", pattern.pattern), pattern)
-    rows: dict[tuple[str, str, str], _Row] = {}
+    lookup = PatternLookup(record.facts.patterns)
+    rows: dict[tuple[str, str, str, str], _Row] = {}
     for shard in shards:
         for tensor in shard.tensors:
-            key = (_INDEX.sub(".#", tensor.name), tensor.dtype, tensor.checked)
-            rows.setdefault(key, _Row()).add(tensor)
-    table = [_pattern(key, row, known) for key, row in rows.items()]
-    return tuple(sorted(table, key=_worst_first))
+            found, _ = lookup.find(tensor.name)
+            text, role = (found.pattern, found.role) if found is not None else (tensor.name, "unknown")
+            rows.setdefault((text, tensor.dtype, role, tensor.checked), _Row()).add(tensor)
+    return tuple(sorted((_pattern(key, row) for key, row in rows.items()), key=_worst_first))
 
 
-def _worst_first(row: ContentPattern) -> tuple[bool, bool, float, str, str, str]:
-    bad = row.nan + row.inf > 0
-    return not bad, not row.zero_tensors, -from_json_number(row.max_abs), row.pattern, row.dtype, row.checked
+def _worst_first(row: ContentPattern) -> tuple[bool, bool, float, str, str, str, str]:
+    bad, top = row.nan + row.inf > 0, from_json_number(row.max_abs)
+    return not bad, not row.zero_tensors, -top, row.pattern, row.dtype, row.role, row.checked
 
 
-def _pattern(key: tuple[str, str, str], row: _Row, known: Mapping[str, TensorPattern]) -> ContentPattern:
-    text, dtype, checked = key
-    pattern = known.get(text)
+def _pattern(key: tuple[str, str, str, str], row: _Row) -> ContentPattern:
+    text, dtype, role, checked = key
     return ContentPattern(
-        pattern=pattern.pattern if pattern is not None else text,
+        pattern=text,
         dtype=dtype,
-        role=pattern.role if pattern is not None else "unknown",
+        role=role,
         tensors=row.tensors,
         nan=row.nan,
         inf=row.inf,

@@ -151,7 +151,7 @@ def test_two_processes_share_the_work(
         site = folder.parent / "site"
         site.mkdir()
         (site / "sitecustomize.py").write_text(
-            "from day0.adapters.sources import staging_probe as probe\nprobe.is_network = lambda folder: True\n"
+            "from day0.adapters.sources import staging_probe as probe\nprobe.is_network = lambda _: True\n"
         )
         monkeypatch.setenv("PYTHONPATH", str(site))
     killed += [staging(unit=MIB), staging(unit=MIB)]
