@@ -18,8 +18,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV052", "exclusion matches nothing", "info",
-        "The config leaves out modules that no weight belongs to, read as the engine of its dialect reads it. "
-        "A different prefix of the module names is the usual reason.",
+        "The config leaves out modules that no weight belongs to, read as the engine of its dialect reads "
+        "it. A different prefix of the module names is the usual reason.",
         "Check that your stack maps the names; otherwise it quantises, or expects quantised, what is plain.",
     ),
     Entry(
@@ -50,8 +50,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV058", "packed count uncertain", "warning",
-        "Neither shapes nor config say how many bits a packed weight has, or its elements hold no whole number "
-        "of weights.",
+        "Neither shapes nor config say how many bits a packed weight has, or its elements hold no whole "
+        "number of weights.",
         "Ask the publisher; the logical count of these tensors follows the assumption that is named.",
         undecided="unverified",
     ),

@@ -67,7 +67,7 @@ def module_names(tensor: str, *, nested: bool) -> Sequence[str]:
 
 
 def unwrapped(name: str) -> Sequence[str]:
-    """The name as configs of other wrappers write it: without the wrapper, or with `model.` left out or put in."""
+    """The name as configs of other wrappers write it: without the wrapper, or with `model.` put in."""
     found = []
     for wrapper in (*_WRAPPERS, "model."):
         if name.startswith(wrapper):

@@ -1,4 +1,4 @@
-"""What a declaration leaves out, held against the tensors: nothing left out is quantised, nothing named is missed."""
+"""What a declaration leaves out, held against the tensors."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def _quantized(pattern: NamePattern, source: str, tally: Tally, scheme: str) -> 
     lines = [line for line in tally.lines() if line]
     where = f" ({lines[0]})" if lines else ""
     message = (
-        f"{readable(pattern.shown)} is left out of the quantisation, yet {tally.number} of its tensors are stored "
-        f"in {scheme}, e.g. {readable(tally.example)}{where}"
+        f"{readable(pattern.shown)} is left out of the quantisation, yet {tally.number} of its tensors are "
+        f"stored in {scheme}, e.g. {readable(tally.example)}{where}"
     )
     subject = Subject(kind="tensor", name=tally.example)
     return make_finding("INV054", subject, message, evidence=[source, tally.example, *lines])

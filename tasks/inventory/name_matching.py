@@ -1,4 +1,4 @@
-"""Patterns of module names, each read as the engine of its dialect reads it, over many names in bounded time."""
+"""Patterns of module names, each read as the engine of its dialect reads it, in bounded time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .declaration import NamePattern
-from .safe_regex import RegexRefused, SafeRegex
+from .position_sets import RegexRefused
+from .safe_regex import SafeRegex
 
 # Pattern by name evaluations for one release; 3,500 modules by 500 patterns that need one are 1.75 million.
 MAX_EVALUATIONS = 3_000_000

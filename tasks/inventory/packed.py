@@ -18,9 +18,9 @@ class Packing:
         container_bits: of one stored element.
         weight_bits: of one weight.
         reason: what shows it.
-        along: `columns`, `rows`, `blocks` (the last two dimensions are one), `inputs` (GPTQ: the weight stands
-            transposed, packed along its rows), `outputs` (AWQ: transposed, packed along its columns), or empty
-            where the packed tensor does not show the weight's shape.
+        along: `columns`, `rows`, `blocks` (the last two dimensions are one), `inputs` (GPTQ: the weight
+            stands transposed, packed along its rows), `outputs` (AWQ: transposed, packed along its
+            columns), or empty where the packed tensor does not show the weight's shape.
     """
 
     container_bits: int

@@ -63,8 +63,9 @@ def _expert_dtypes(part: Mapping[str, Any], pointer: str, depth: int) -> Iterabl
     """`expert_dtype: fp4` of DeepSeek-V4, which stands outside the section."""
     dtype = word(part.get("expert_dtype")).lower()
     if dtype:
-        made = {"fp4": make_part("mxfp4", 4, MX_GROUP), "mxfp4": make_part("mxfp4", 4, MX_GROUP),
-                "int4": make_part("int4_group", 4, 0), "int8": make_part("int8", 8, 0)}.get(dtype)  # fmt: skip
+        known = {"fp4": ("mxfp4", 4, MX_GROUP), "mxfp4": ("mxfp4", 4, MX_GROUP), "int4": ("int4_group", 4, 0),
+                 "int8": ("int8", 8, 0)}  # fmt: skip
+        made = make_part(*known[dtype]) if dtype in known else None
         if made is not None:
             rule = NamePattern(_EXPERTS, "regex", "experts")
             yield Declaration(f"config.json#{pointer}/expert_dtype", f"expert_dtype {dtype}",

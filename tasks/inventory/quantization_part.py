@@ -153,10 +153,11 @@ def _parts_differ(declared: Quantization, observed: Quantization, source: list[s
             if _family(part.scheme) in more
         ]
         kinds = kinds or [f"{observed.scheme}"]
-        message = f"the config declares {declared.scheme} ({_listed(stated)}), the tensors also show {', '.join(kinds)}"
+        message = f"the config declares {_listed(stated)}, the tensors also show {', '.join(kinds)}"
         yield make_finding("INV022", _CONFIG, message, evidence=[*source, "headers"])
     if less:
-        message = f"the config declares {_listed(less)}, yet no weight is stored so; the tensors show {_listed(shown)}"
+        said = f"yet no weight is stored so; the tensors show {_listed(shown)}"
+        message = f"the config declares {_listed(less)}, {said}"
         subject = Subject(kind="config", name="config.json parts")
         yield make_finding("INV022", subject, message, evidence=[*source, "headers"])
 

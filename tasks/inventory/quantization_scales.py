@@ -17,8 +17,8 @@ from .patterns import Group
 from .readable import readable
 from .roles import LOW_PRECISION
 from .scale_shapes import Need, any_shape
+from .stored_forms import WeightFormat
 from .stored_weights import StoredWeights
-from .weight_formats import WeightFormat
 
 _SEVERE: dict[str, Severity] = {"error": "error", "warning": "warning"}
 # Scales that belong to one weight each, by the end of their name; those of activations and caches do not.
@@ -103,8 +103,8 @@ def _check_weight(
             severe = "error" if asked else _SEVERE[need.wanted]
             _tally(tallies, (code, severe, text, said), group, missing)
         for side, expected, which in wrong:
-            said = f"{list(group.shape)} has a {need.what} {readable(side.pattern.text)} of {list(side.shape)}, " \
-                   f"expected {expected}"  # fmt: skip
+            name, shape = readable(side.pattern.text), list(side.shape)
+            said = f"{list(group.shape)} has a {need.what} {name} of {shape}, expected {expected}"
             _tally(tallies, ("INV051", "error", text, said), group, which)
             if place == 0:
                 check.wrong_shape += len(which)

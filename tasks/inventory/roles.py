@@ -61,11 +61,13 @@ _MIXER_FEED_FORWARD = frozenset({"up_proj", "down_proj", "gate_proj"})
 
 # What may follow the name of a low-precision weight in the name of its side tensors, the longest first.
 _SIDE_OF_WEIGHT = (
-    "_activation_scale", "_global_scale", "_scale_second", "_offset_second", "_input_scale", "_scale_and_zero",
-    "_zero_point", "_scale_inv", "_scale_bias", "_scale_2", "_scales", "_scale", "_shape", "_g_idx", "_offset",
+    "_activation_scale", "_global_scale", "_scale_second", "_offset_second", "_input_scale",
+    "_scale_and_zero", "_zero_point", "_scale_inv", "_scale_bias", "_scale_2", "_scales", "_scale", "_shape",
+    "_g_idx", "_offset",
 )  # fmt: skip
 _SIDE_IN_MODULE = frozenset({
-    "scale", "scales", "biases", "qzeros", "zeros", "g_idx", "input_scale", "output_scale", "input_zero_point",
+    "scale", "scales", "biases", "qzeros", "zeros", "g_idx", "input_scale", "output_scale",
+    "input_zero_point",
     "k_scale", "v_scale", "q_scale", "input_global_scale", "input_offset", "deq_scale", "quant_bias",
     "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale", "qscale_weight", "qscale_act",
     "activation_scale", "act_scale", "act_scales", "smooth_scale", "smoothing_factor", "input_scale_ub",

@@ -12,53 +12,33 @@ Known: literals, `.`, classes, `\d \w \s \b`, groups, alternatives, `* + ? {m,n}
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from .position_sets import (
+    CLASSES,
+    Node,
+    RegexRefused,
+    Test,
+    Text,
+    begin,
+    boundary,
+    class_test,
+    either,
+    end,
+    in_sequence,
+    look,
+    one,
+    range_test,
+    repeated,
+)
 
 MAX_PATTERN = 2_000  # characters; the longest published one has some 300
 MAX_TEXT = 1_000  # characters of a name; the longest published ones have some 120
-MAX_STEPS = 20_000  # steps for one name; published patterns take some 50
 _MAX_REPEAT = 200
 _MAX_DEPTH = 20
 # Where so few choices are open, Python's engine (a hundred times faster) tries at most some 40,000 of them
 # for the longest name that it is given here; published patterns stay below.
 _FEW = {"repeats": 2, "optional": 3, "choices": 3}
 _SHORT_TEXT = 200
-
-Test = Callable[[str], bool]
-
-
-class RegexRefused(ValueError):
-    """The pattern is not one that can be evaluated in bounded time; the message says why."""
-
-
-@dataclass
-class _Text:
-    """One name with its positions by character."""
-
-    text: str
-    places: dict[str, int] = field(default_factory=dict)
-    steps: int = 0
-
-    def __post_init__(self) -> None:
-        for position, character in enumerate(self.text):
-            self.places[character] = self.places.get(character, 0) | 1 << position
-        self.everywhere = (1 << len(self.text) + 1) - 1
-
-    def step(self) -> None:
-        self.steps += 1
-        if self.steps > MAX_STEPS:
-            raise RegexRefused(f"takes more than {MAX_STEPS} steps for one name")
-
-    def where(self, test: Test) -> int:
-        found = 0
-        for character, places in self.places.items():
-            if test(character):
-                found |= places
-        return found
-
-
-_Node = Callable[[_Text, int], int]
 
 
 class SafeRegex:
@@ -87,7 +67,7 @@ class SafeRegex:
         """
         if len(text) > MAX_TEXT:
             raise RegexRefused(f"meets a name of {len(text)} characters, more than {MAX_TEXT}")
-        return self._node(_Text(text), 1)
+        return self._node(Text(text), 1)
 
     def matches(self, text: str) -> bool:
         """Whether the pattern matches from the start of the text on, as `re.match` does.
@@ -110,94 +90,13 @@ class SafeRegex:
         return bool(self.ends(text) & 1 << len(text))
 
 
-def _one(test: Test) -> _Node:
-    def node(text: _Text, at: int) -> int:
-        text.step()
-        return (at & text.where(test)) << 1
-
-    return node
-
-
-def _sequence(nodes: list[_Node]) -> _Node:
-    def node(text: _Text, at: int) -> int:
-        for part in nodes:
-            if not at:
-                return 0
-            at = part(text, at)
-        return at
-
-    return node
-
-
-def _either(nodes: list[_Node]) -> _Node:
-    def node(text: _Text, at: int) -> int:
-        found = 0
-        for part in nodes:
-            found |= part(text, at)
-        return found
-
-    return node
-
-
-def _repeat(inner: _Node, least: int, most: int | None) -> _Node:
-    def node(text: _Text, at: int) -> int:
-        for _ in range(least):
-            at = inner(text, at)
-        found, fresh, left = at, at, most - least if most is not None else -1
-        while fresh and left:
-            text.step()
-            fresh = inner(text, fresh) & ~found
-            found |= fresh
-            left -= 1
-        return found
-
-    return node
-
-
-def _look(inner: _Node, *, ahead: bool, wanted: bool) -> _Node:
-    def node(text: _Text, at: int) -> int:
-        if not ahead:
-            behind = inner(text, text.everywhere)
-            return at & behind if wanted else at & ~behind
-        found, left = 0, at
-        while left:
-            text.step()
-            lowest = left & -left
-            if bool(inner(text, lowest)) is wanted:
-                found |= lowest
-            left ^= lowest
-        return found
-
-    return node
-
-
-def _begin(text: _Text, at: int) -> int:
-    return at & 1
-
-
-def _end(text: _Text, at: int) -> int:
-    return at & (1 << len(text.text))
-
-
-def _boundary(text: _Text, at: int) -> int:
-    words = text.where(_is_word)
-    return at & (words ^ (words << 1))
-
-
-def _is_word(character: str) -> bool:
-    return character.isalnum() or character == "_"
-
-
-_CLASSES: dict[str, Test] = {"d": str.isdecimal, "w": _is_word, "s": str.isspace}
-
-
 class _Parser:
     def __init__(self, pattern: str) -> None:
         self._pattern, self._at, self._depth = pattern, 0, 0
         self.counts = dict.fromkeys(_FEW, 0)
         self.nested = False  # whether a group is repeated
 
-    def parse(self) -> _Node:
+    def parse(self) -> Node:
         node = self._alternatives()
         if self._at < len(self._pattern):
             raise RegexRefused(f"has an unmatched ) at {self._at}")
@@ -218,7 +117,7 @@ class _Parser:
         self._at += 1
         return self._pattern[self._at - 1]
 
-    def _alternatives(self) -> _Node:
+    def _alternatives(self) -> Node:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise RegexRefused(f"is nested more than {_MAX_DEPTH} deep")
@@ -227,16 +126,16 @@ class _Parser:
             branches.append(self._branch())
         self._depth -= 1
         self.counts["choices"] += len(branches) > 1
-        return branches[0] if len(branches) == 1 else _either(branches)
+        return branches[0] if len(branches) == 1 else either(branches)
 
-    def _branch(self) -> _Node:
-        nodes: list[_Node] = []
+    def _branch(self) -> Node:
+        nodes: list[Node] = []
         while self._peek() not in ("", "|", ")"):
             group = self._peek() == "("
             nodes.append(self._quantified(self._atom(), group))
-        return _sequence(nodes)
+        return in_sequence(nodes)
 
-    def _quantified(self, node: _Node, group: bool) -> _Node:
+    def _quantified(self, node: Node, group: bool) -> Node:
         bounds = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(self._peek())
         if bounds is not None:
             self._at += 1
@@ -251,7 +150,7 @@ class _Parser:
             raise RegexRefused(f"has two quantifiers in a row at {self._at}")
         self.nested |= group and bounds != (0, 1)
         self.counts["optional" if bounds == (0, 1) else "repeats"] += 1
-        return _repeat(node, *bounds)
+        return repeated(node, *bounds)
 
     def _bounds(self) -> tuple[int, int | None]:
         close = self._pattern.find("}", self._at)
@@ -268,27 +167,27 @@ class _Parser:
             raise RegexRefused("repeats at most fewer times than at least")
         return low, high
 
-    def _atom(self) -> _Node:
+    def _atom(self) -> Node:
         character = self._next()
         if character == "(":
             return self._group()
         if character == "[":
-            return _one(self._class())
+            return one(self._class())
         if character == "\\":
             return self._escape()
         if character in "^$":
-            return _begin if character == "^" else _end
+            return begin if character == "^" else end
         if character == ".":
-            return _one(lambda found: found != "\n")
+            return one(lambda found: found != "\n")
         if character in "*+?{":
             raise RegexRefused(f"has nothing to repeat at {self._at - 1}")
-        return _one(lambda found, own=character: found == own)  # type: ignore[misc]  # bound at once
+        return one(lambda found, own=character: found == own)  # type: ignore[misc]  # bound at once
 
-    def _group(self) -> _Node:
+    def _group(self) -> Node:
         looks = {"?=": (True, True), "?!": (True, False), "?<=": (False, True), "?<!": (False, False)}
         for mark, (ahead, wanted) in looks.items():
             if self._take(mark):
-                node = _look(self._alternatives(), ahead=ahead, wanted=wanted)
+                node = look(self._alternatives(), ahead=ahead, wanted=wanted)
                 break
         else:
             if self._take("?P<"):
@@ -303,17 +202,17 @@ class _Parser:
             raise RegexRefused("has a group without an end")
         return node
 
-    def _escape(self) -> _Node:
+    def _escape(self) -> Node:
         character = self._next()
-        if character.lower() in _CLASSES:
-            return _one(_class_test(character))
+        if character.lower() in CLASSES:
+            return one(class_test(character))
         if character in "AZ":
-            return _begin if character == "A" else _end
+            return begin if character == "A" else end
         if character == "b":
-            return _boundary
+            return boundary
         if character.isalnum():
             raise RegexRefused(f"has the escape \\{character}, which is not known here")
-        return _one(lambda found, own=character: found == own)  # type: ignore[misc]  # bound at once
+        return one(lambda found, own=character: found == own)  # type: ignore[misc]  # bound at once
 
     def _class(self) -> Test:
         negative, tests, first = self._take("^"), list[Test](), True
@@ -322,8 +221,8 @@ class _Parser:
             first = False
             if low == "\\":
                 low = self._next()
-                if low.lower() in _CLASSES:
-                    tests.append(_class_test(low))
+                if low.lower() in CLASSES:
+                    tests.append(class_test(low))
                     continue
                 if low.isalnum():
                     raise RegexRefused(f"has the escape \\{low} in a class")
@@ -332,15 +231,6 @@ class _Parser:
                 self._at += 1
                 high = self._next()
                 high = self._next() if high == "\\" else high
-            tests.append(_range_test(low, high))
+            tests.append(range_test(low, high))
         self._next()
         return lambda found: any(test(found) for test in tests) is not negative
-
-
-def _class_test(letter: str) -> Test:
-    test = _CLASSES[letter.lower()]
-    return (lambda found: not test(found)) if letter.isupper() else test
-
-
-def _range_test(low: str, high: str) -> Test:
-    return lambda found: low <= found <= high

@@ -80,17 +80,15 @@ def block_of_scale(
     scale = normalised(scale, len(weight))
     rows, columns = weight[-2:]
     lead = weight[:-2]
+    if declared and scale[-2:] == (ceil_div(rows, declared[0]), ceil_div(columns, declared[1])):
+        return "fp8_block", list(declared)
     if prod(scale) == 1 or scale in (lead, (*lead, 1), (*lead, 1, 1)):
-        if declared is None or (ceil_div(rows, declared[0]), ceil_div(columns, declared[1])) != scale[-2:]:
-            return "fp8_tensor", 0
+        return "fp8_tensor", 0
     if scale in ((*lead, rows), (*lead, rows, 1), (*lead, 1, columns)) and rows > 1:
-        if declared is None or scale[-2:] != (ceil_div(rows, declared[0]), ceil_div(columns, declared[1])):
-            return "fp8_channel", 0
+        return "fp8_channel", 0
     if len(scale) < 2:
         return "fp8_tensor", 0
     high, wide = scale[-2:]
-    if declared is not None and (ceil_div(rows, declared[0]), ceil_div(columns, declared[1])) == (high, wide):
-        return "fp8_block", list(declared)
     return "fp8_block", [_block(rows, high), _block(columns, wide)]
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from .packed import Packing
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .weight_formats import Neighbours, WeightFormat, weight_format
+from .stored_forms import Neighbours, WeightFormat
+from .weight_formats import weight_format
 
 PartOf = Callable[[Group], QuantizationPart | None]
 """What is declared for a group's module."""
