@@ -17,6 +17,7 @@ from .http_failure import HttpFailure
 from .retry import gate_of
 
 TIMEOUT = urllib3.Timeout(connect=10.0, read=30.0)  # seconds without a byte
+DRAIN_TIMEOUT = 2.0  # seconds that the rest of an error may take
 MAX_CONNECTIONS = 32  # kept open for each host; callers use up to 32 threads
 MAX_REDIRECTS = 5
 _MOVED = frozenset({301, 302, 303, 307, 308})
@@ -147,6 +148,9 @@ def _leave(response: Any) -> None:
     try:
         left = response.length_remaining
         if left is not None and left <= 4096:  # an error's text; cheaper than another connection
+            plug = getattr(response.connection, "sock", None)
+            if left and plug is not None:
+                plug.settimeout(DRAIN_TIMEOUT)
             response.drain_conn()
         elif left is None or left > 0:
             response.close()

@@ -64,7 +64,7 @@ class HubCache:
             kept = json.loads((self._storage / "trees" / f"{commit}.json").read_bytes())
             if kept["format_version"] != _FORMAT:
                 return None
-            return [_entry(path, kept["files"][path]) for path in sorted(kept["files"])]
+            return [_entry(path, facts) for path, facts in sorted(kept["files"].items())]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
