@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from day0.tasks.record import StageRecord
 from day0.tasks.verdict import Verdict
 
-from .model import Report, TargetResult
-from .records import stage_records
 from .strict_json import plain
+
+if TYPE_CHECKING:
+    from .model import Report, TargetResult
 
 
 def record_json(record: StageRecord) -> dict[str, Any]:
@@ -54,6 +55,8 @@ def as_json(report: Report) -> Mapping[str, Any]:
 
 
 def _target_json(result: TargetResult) -> dict[str, Any]:
+    from .records import stage_records  # with the records of all stages, which one stage's verb need not load
+
     absent = {"verdict": Verdict.UNVERIFIED.value, "findings": [], "ran": False}
     return {
         "target": result.target,

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from day0.adapters.base.run_store import RunStore
 
-from .render import render_runs
 from .store import RunSummary, list_runs
 
 
@@ -24,4 +23,6 @@ def run_lines(summaries: Sequence[RunSummary]) -> Sequence[str]:
 
 def write_index(store: RunStore) -> str:
     """Writes `index.html` with a row and a link for every run, newest first; returns its path."""
+    from .render import render_runs  # see `write_report`
+
     return store.write("index.html", render_runs(list_runs(store)).encode())

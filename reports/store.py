@@ -15,7 +15,6 @@ from day0.tasks.verdict import Verdict
 
 from .headline import headline
 from .model import REPORT_SCHEMA, Report
-from .render import render
 from .strict_json import strict_json
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
@@ -52,6 +51,8 @@ class Published(Value):
 
 def write_report(store: RunStore, report: Report) -> Published:
     """Writes `report.json`, `report.html` and `summary.json` of a run; each file appears whole."""
+    from .render import render  # the template engine, which a verb that draws nothing need not wait for
+
     folder = run_folder(report.run)
     json_path = store.write(f"{folder}/report.json", strict_json(report).encode())
     html_path = store.write(f"{folder}/report.html", render(report).encode())

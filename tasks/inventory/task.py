@@ -18,10 +18,7 @@ def run(job: StageJob) -> RecordRef:
     """
     from day0.adapters.checkpoints.release import open_release
 
-    from .implied import implied_by
     from .take import take_inventory
-    from .verification import with_verification
-    from .verify import verify_weights
 
     release = open_release(job.model, job.revision)
     files = release.source.files() if release.source else ()
@@ -39,14 +36,23 @@ def run(job: StageJob) -> RecordRef:
         inputs["layouts"] = digest(list(layouts))
     expected = job.options.expected or release.checkpoint.format == "none"
     if expected:
+        from .implied import implied_by
+
         inputs["implied_by"] = implied_by()
-    contents = verify_weights(release, job.run_store, log_progress) if job.options.verify else None
-    if contents is not None:
+    contents = None
+    if job.options.verify:
+        from .verify import verify_weights  # with numpy, which headers do not need
+
+        contents = verify_weights(release, job.run_store, log_progress)
         inputs["contents"] = contents.digest
 
     def compute() -> InventoryRecord:
         record = take_inventory(release, expected=expected, layouts=layouts)
-        return record if contents is None else with_verification(record, contents)
+        if contents is None:
+            return record
+        from .verification import with_verification
+
+        return with_verification(record, contents)
 
     key = record_key(STAGE, STAGE_VERSION, inputs)
     return reuse_or_run(job, InventoryRecord, STAGE, key, compute)

@@ -76,6 +76,10 @@ def topics(diff: StructuralDiff, topic: str) -> dict[str, tuple[Any, Any]]:
     return {change.name: (change.before, change.after) for change in diff.changed if change.topic == topic}
 
 
+def no_tensor_changed(diff: StructuralDiff) -> bool:
+    return not any((diff.new, diff.removed, diff.dtypes, diff.shapes, diff.placed))
+
+
 def test_v3_to_v3_2_is_five_new_roles_and_norms_in_f32() -> None:
     diff = structural_diff(version_3(), version_3_2())
     assert diff.headline.startswith("Five new tensor roles per layer, norms went from BF16 to F32, ")
@@ -101,14 +105,15 @@ def test_back_from_v3_2_they_are_removed() -> None:
 def test_the_same_release_twice_says_nothing_changed() -> None:
     diff = structural_diff(version_3(), version_3())
     assert (diff.same, diff.headline) == (True, "Nothing changed.")
-    assert not (diff.new or diff.removed or diff.dtypes or diff.shapes or diff.placed or diff.changed)
+    assert no_tensor_changed(diff)
+    assert list(diff.changed) == []
 
 
 def test_a_renamed_prefix_is_no_news() -> None:
     renamed: Tensors = {f"language_model.{name}": kind for name, kind in smollm2_tensors().items()}
     diff = structural_diff(small(), small(renamed))
     assert diff.renamed == (Renamed(before="", after="language_model", patterns=11),)
-    assert not (diff.new or diff.removed or diff.dtypes or diff.shapes or diff.placed)
+    assert no_tensor_changed(diff)
     assert not diff.same
     assert "language_model" in diff.headline
 
@@ -120,7 +125,7 @@ def test_a_prefix_inside_the_names_is_found_too() -> None:
     }
     diff = structural_diff(small(), small(renamed))
     assert [(item.before, item.after) for item in diff.renamed] == [("model", "model.language_model")]
-    assert not (diff.new or diff.removed)
+    assert no_tensor_changed(diff)
 
 
 def test_a_vision_tower_beside_the_renamed_text_model() -> None:
@@ -168,7 +173,7 @@ def test_another_packing_is_another_dtype_and_no_new_role() -> None:
                                       "weights": {"num_bits": 4, "type": "int", "group_size": 32}}},
     }  # fmt: skip
     diff = structural_diff(small(), small(packed, quantization_config=form))
-    assert "dense blocks went from BF16 to I32" in diff.headline
+    assert diff.headline.startswith("Dense blocks went from BF16 to I32, quantisation none to int4_group")
     assert [role.side for role in diff.new] == [True] * 3
     assert diff.removed == [] == diff.shapes
     assert topics(diff, "quantization")["scheme"] == ("none", "int4_group")
@@ -204,11 +209,11 @@ def test_many_config_keys_are_bounded() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_bare_config_against_a_release(order: int) -> None:
-    pair = [take_inventory(make_release(SMOLLM2, {})), small()][::order]
+    pair = [take_inventory(make_release(SMOLLM2, {}), expected=False), small()][::order]
     diff = structural_diff(pair[0], pair[1])
     assert "tensors are known only of the" in diff.headline.lower()
 
 
 def test_a_diff_is_strict_json() -> None:
     diff = structural_diff(version_3(), version_3_2())
-    assert StructuralDiff.model_validate_json(diff.model_dump_json()) == diff or diff.new
+    assert StructuralDiff.model_validate_json(diff.model_dump_json()).headline == diff.headline
