@@ -217,7 +217,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         path = unquote(urlsplit(self.path).path)
-        port = self.server.server_address[1]
+        port = self.connection.getsockname()[1]
         with self.hub.lock:
             self.hub.requests[self.command, path] += 1
             if self.headers.get("Authorization"):
@@ -279,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Linked-Size": str(size),
             "Accept-Ranges": "bytes",
         }
-        at_home = self.server.server_address[1] == urlsplit(self.hub.url).port
+        at_home = self.connection.getsockname()[1] == urlsplit(self.hub.url).port
         if self.hub.redirect and at_home and _hashes(place)[1]:
             signed = f"{self.hub.storage}{urlsplit(self.path).path}?X-Signature=secret"
             return 302, {**headers, "X-Linked-ETag": headers["ETag"], "Location": signed}, b""

@@ -165,7 +165,7 @@ def test_trap_41_mirrors_of_all_kinds_give_the_same_record(
     served.page = 3
     served.forget()
     for memory in (safetensors._READ, hub._LISTED):
-        memory.clear()  # type: ignore[attr-defined]  # whatever they hold
+        memory.clear()
     assert inventory().facts == clean.facts
     assert served.bytes_of("*.safetensors") == clean.facts.header_bytes_total
     home = int(served.url.rpartition(":")[2])
