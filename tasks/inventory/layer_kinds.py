@@ -70,12 +70,14 @@ def _hybrid_pattern(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str
 
 
 def _kimi_linear(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
-    """Kimi-Linear lists its full-attention layers counted from 1."""
+    """Kimi-Linear lists its full-attention layers, counted from 1; a list with a 0 counts from there."""
     config = facts.text.get("linear_attn_config")
     full = config.get("full_attn_layers") if isinstance(config, dict) else None
-    if not isinstance(full, list):
+    if not isinstance(config, dict) or not isinstance(full, list):
         return (), ""
-    return ["full" if i + 1 in full else "linear" for i in range(layers)], "linear_attn_config"
+    linear = config.get("kda_layers")
+    first = 0 if 0 in full or (isinstance(linear, list) and 0 in linear) else 1
+    return ["full" if i + first in full else "linear" for i in range(layers)], "linear_attn_config"
 
 
 def _interval(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:

@@ -33,29 +33,33 @@ _MTP_ONLY = frozenset({"eh_proj", "enorm", "hnorm", "shared_head"})
 
 _BUFFERS = frozenset({
     "inv_freq", "position_ids", "masked_bias", "running_mean", "running_var", "num_batches_tracked",
-    "rope_freqs", "cos_cached", "sin_cached",
+    "rope_freqs", "cos_cached", "sin_cached", "final_logits_bias", "freqs_cis",
 })  # fmt: skip
 _ATTENTION = frozenset({
     "self_attn", "attn", "attention", "self_attention", "linear_attn", "mixer", "mamba", "mamba2", "ssm",
     "kda", "temporal_block", "time_mix", "cross_attn", "crossattention", "encoder_attn", "attn_block",
     "delta_net", "gdn", "indexer", "compressor", "conv", "short_conv", "selfattention", "encdecattention",
     "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "qkv", "wqkv", "wq", "wk", "wv", "wo",
-    "query_key_value", "c_attn", "sinks",
+    "query_key_value", "c_attn", "sinks", "mlstm_layer", "slstm_layer", "attn1", "attn2",
 })  # fmt: skip
 _DENSE = frozenset({
     "mlp", "feed_forward", "feedforward", "ffn", "fc1", "fc2", "gate_proj", "up_proj", "down_proj",
     "gate_up_proj", "dense_h_to_4h", "dense_4h_to_h", "c_fc", "ffn_gate", "ffn_up", "ffn_down",
-    "channel_mix", "densereludense", "w1", "w2", "w3",
+    "channel_mix", "densereludense", "w1", "w2", "w3", "intermediate", "ff",
 })  # fmt: skip
 _EMBEDDING = frozenset({
     "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "token_embd", "embed_in", "wpe",
     "position_embeddings", "embed_positions", "embeddings", "embedding", "embed", "shared",
+    "embed_tokens_per_layer", "token_type_embeddings",
 })  # fmt: skip
-_HEAD = frozenset({"lm_head", "embed_out", "score", "classifier"})
+_HEAD = frozenset({"lm_head", "embed_out", "score", "classifier", "output_layer", "pooler", "cls"})
+_FIRST_OF_HEAD = frozenset({"output", "head", "proj_out", "decoder"})  # alone before `weight` or `bias`
+_ROPE_TABLES = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})  # GGUF, below `.weight`
 _ROUTER = frozenset(
     {"router", "gate", "ffn_gate_inp", "exp_probs_b", "moe_gate", "wg", "e_score_correction_bias"}
 )
 _EXPERT_MODULES = frozenset({"block_sparse_moe", "moe", "experts", "expert"})
+_TABLES = frozenset({"int64", "bool"})  # no weight is kept in these
 _NORM = re.compile(r"norm|^ln(_|\d|$)|(^|_)ln$")
 _MIXER_FEED_FORWARD = frozenset({"up_proj", "down_proj", "gate_proj"})
 
@@ -71,13 +75,15 @@ _SIDE_IN_MODULE = frozenset({
     "k_scale", "v_scale", "q_scale", "input_global_scale", "input_offset", "deq_scale", "quant_bias",
     "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale", "qscale_weight", "qscale_act",
     "activation_scale", "act_scale", "act_scales", "smooth_scale", "smoothing_factor", "input_scale_ub",
-    "scale_bias", "bias_scale", "weight_global_scale", "codebooks",
+    "scale_bias", "bias_scale", "weight_global_scale", "codebooks", "s", "workspace", "q_scale_max", "q_groups", "q_invperm", "q_perm", "q_group_map", "suh", "svh", "su", "sv", "mcg", "mul1",
 })  # fmt: skip
 _SIDE_BELOW_WEIGHT = frozenset({
     "absmax", "quant_map", "nested_absmax", "nested_quant_map", "_scale", "_shift", "_zero_point", "scale",
 })  # fmt: skip
 # Names under which a weight may stand; HQQ keeps all that is not the weight beside `W_q`.
-_WEIGHT_NAMES = ("weight", "qweight", "weight_packed", "weight_qdata", "W_q", "codes", "_data")
+_WEIGHT_NAMES = (
+    "weight", "qweight", "weight_packed", "weight_qdata", "W_q", "codes", "_data", "B", "q_weight", "trellis",
+)  # fmt: skip
 _HQQ = frozenset({
     "scale", "zero", "shape", "nbits", "axis", "group_size", "packing", "unpack_view_dtype", "compute_dtype",
     "view_as_float", "channel_wise", "optimize", "round_zero", "stores_quant_config", "encoded_state_dict",
@@ -154,12 +160,14 @@ def place_of(group: Group, around: Neighbourhood) -> Place:
     pattern = group.pattern
     part = _part(pattern, group.layer, around)
     segments = tuple(segment.lower() for segment in pattern.segments)
-    if segments[-1] in _BUFFERS or "rotary_emb" in segments or _is_mask(segments, group.shape):
+    if _is_buffer(segments, group.shape):
         return Place("buffer", "buffer", part, counts=False)
     served = _served_weight(pattern, around) or _lost_weight(group, around)
     if served is not None:
         owner = _role(part, tuple(segment.lower() for segment in served), around)
         return Place("aux", owner, part, counts=False)
+    if group.dtype in _TABLES:  # DeepSeek-V4's token-to-expert table
+        return Place("buffer", "buffer", part, counts=False)
     role = _role(part, segments, around)
     return Place(role, role, part, counts=True)
 
@@ -198,8 +206,8 @@ def _served_weight(pattern: Pattern, around: Neighbourhood) -> tuple[str, ...] |
         return (*module.split("."), "weight")
     if name.lower() in _SIDE_IN_MODULE:
         weights = [sibling for sibling in _WEIGHT_NAMES if sibling in siblings]
-        if any(_is_low(f"{module}.{weight}", around) for weight in weights):
-            return (*module.split("."), weights[0])
+        if any(_is_low(f"{module}.{weight}", around) for weight in (*weights, "weight._data")):
+            return (*module.split("."), *weights[:1])
     return None
 
 
@@ -223,6 +231,13 @@ def _is_low(text: str, around: Neighbourhood) -> bool:
     return bool(around.dtypes.get(text, frozenset()) & LOW_PRECISION)
 
 
+def _is_buffer(segments: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    """Whether it is a table that follows from the config, whatever its dtype."""
+    if segments[-1] in _BUFFERS or "rotary_emb" in segments or segments[-2:] == ("rope", "freqs"):
+        return True
+    return bool(_ROPE_TABLES & set(segments[-2:])) or _is_mask(segments, shape)
+
+
 def _is_mask(segments: tuple[str, ...], shape: tuple[int, ...]) -> bool:
     """A causal mask stored as `attn.bias` of shape [1, 1, n, n], as GPT-2 checkpoints have it."""
     return segments[-2:] == ("attn", "bias") and len(shape) == 4
@@ -235,6 +250,8 @@ def _role(part: str, segments: tuple[str, ...], around: Neighbourhood) -> str:
         return "unknown"
     module, names = segments[-2] if len(segments) > 1 else segments[-1], set(segments)
     if _NORM.search(module) or _NORM.search(segments[-1]):
+        return "norm"
+    if module == "linear" and len(segments) > 2 and _NORM.search(segments[-3]):  # an adaptive norm's own
         return "norm"
     if any(name.startswith(("shared_expert", "shared_mlp")) or "shexp" in name for name in names):
         return "shared_expert"
@@ -255,7 +272,8 @@ def _role(part: str, segments: tuple[str, ...], around: Neighbourhood) -> str:
 def _dense_role(segments: tuple[str, ...], names: Set[str]) -> str:
     if "mixer" in names and names & _MIXER_FEED_FORWARD:
         return "dense_mlp"
-    if "layers" not in names and (names & _HEAD or segments[0] in ("output", "head")):
+    alone = len(segments) == 2 and segments[0] in _FIRST_OF_HEAD
+    if "layers" not in names and (names & _HEAD or alone or segments[0] in ("output", "head")):
         return "head"
     if any(name.startswith(("attn_", "ssm_")) for name in names):
         return "attention"
@@ -268,4 +286,8 @@ def _dense_role(segments: tuple[str, ...], names: Set[str]) -> str:
             return "dense_mlp"
         if name in _EMBEDDING:
             return "embedding"
+    if segments[-3:-1] == ("output", "dense"):  # BERT: the attention's own has its word before it
+        return "dense_mlp"
+    if "encoder" in names and segments[-2:-1] in (("conv1",), ("conv2",)):  # whisper's way into its encoder
+        return "embedding"
     return "unknown"
