@@ -41,18 +41,22 @@ _ATTENTION = frozenset({
     "delta_net", "gdn", "indexer", "compressor", "conv", "short_conv", "selfattention", "encdecattention",
     "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "qkv", "wqkv", "wq", "wk", "wv", "wo",
     "query_key_value", "c_attn", "sinks", "mlstm_layer", "slstm_layer", "attn1", "attn2",
+    "multi_head_attention", "attentions", "cross_attn_attn_gate", "cross_attn_mlp_gate",
 })  # fmt: skip
 _DENSE = frozenset({
     "mlp", "feed_forward", "feedforward", "ffn", "fc1", "fc2", "gate_proj", "up_proj", "down_proj",
     "gate_up_proj", "dense_h_to_4h", "dense_4h_to_h", "c_fc", "ffn_gate", "ffn_up", "ffn_down",
     "channel_mix", "densereludense", "w1", "w2", "w3", "intermediate", "ff",
+    "per_layer_input_gate", "per_layer_projection",
 })  # fmt: skip
 _EMBEDDING = frozenset({
     "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "token_embd", "embed_in", "wpe",
     "position_embeddings", "embed_positions", "embeddings", "embedding", "embed", "shared",
-    "embed_tokens_per_layer", "token_type_embeddings",
+    "embed_tokens_per_layer", "token_type_embeddings", "tokens_embed", "positions_embed",
+    "per_layer_model_projection",
 })  # fmt: skip
-_HEAD = frozenset({"lm_head", "embed_out", "score", "classifier", "output_layer", "pooler", "cls"})
+_HEAD = frozenset({"lm_head", "embed_out", "score", "classifier", "output_layer", "pooler", "cls",
+                   "generator_lm_head", "output_projection"})  # fmt: skip
 _FIRST_OF_HEAD = frozenset({"output", "head", "proj_out", "decoder"})  # alone before `weight` or `bias`
 _ROPE_TABLES = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})  # GGUF, below `.weight`
 _ROUTER = frozenset(
@@ -60,7 +64,7 @@ _ROUTER = frozenset(
 )
 _EXPERT_MODULES = frozenset({"block_sparse_moe", "moe", "experts", "expert"})
 _TABLES = frozenset({"int64", "bool"})  # no weight is kept in these
-_NORM = re.compile(r"norm|^ln(_|\d|$)|(^|_)ln$")
+_NORM = re.compile(r"norm|^layer_scalar$|^ln(_|\d|$)|(^|_)ln$")
 _MIXER_FEED_FORWARD = frozenset({"up_proj", "down_proj", "gate_proj"})
 
 # What may follow the name of a low-precision weight in the name of its side tensors, the longest first.
@@ -249,6 +253,8 @@ def _role(part: str, segments: tuple[str, ...], around: Neighbourhood) -> str:
     if part == "audio":
         return "unknown"
     module, names = segments[-2] if len(segments) > 1 else segments[-1], set(segments)
+    if module == "{i}" and len(segments) > 2:  # LongCat numbers the norms of a layer
+        module = segments[-3]
     if _NORM.search(module) or _NORM.search(segments[-1]):
         return "norm"
     if module == "linear" and len(segments) > 2 and _NORM.search(segments[-3]):  # an adaptive norm's own

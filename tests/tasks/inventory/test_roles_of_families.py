@@ -101,7 +101,10 @@ FAMILIES = {
     """,
     "gemma 3n": """
         embedding  language_model.embed_tokens.weight language_model.embed_tokens_per_layer.weight
+        embedding  language_model.per_layer_model_projection.weight
         norm       language_model.layers.0.pre_feedforward_layernorm.weight
+        norm       language_model.per_layer_projection_norm.weight
+        dense_mlp  language_model.layers.0.per_layer_input_gate.weight
     """,
     "deepseek v3.2": """
         attention  model.layers.3.self_attn.q_a_proj.weight
@@ -348,6 +351,13 @@ FAMILIES = {
         attention  language_model.model.layers.0.self_attn.q_proj.weight
         embedding  language_model.model.embed_tokens.weight
         head       language_model.lm_head.weight
+    """,
+    "longcat": """
+        norm       model.layers.0.input_layernorm.1.weight
+        attention  model.layers.0.self_attn.1.kv_b_proj.weight
+        dense_mlp  model.layers.0.mlps.0.up_proj.weight
+        router     model.layers.0.mlp.router.classifier.weight
+        expert     model.layers.0.mlp.experts.5.up_proj.weight
     """,
     "a vision transformer beside diffusion": """
         attention  transformer_blocks.0.attn.to_q.weight transformer_blocks.0.attn.to_out.0.weight
