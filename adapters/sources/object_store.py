@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,6 +29,7 @@ _IDENTITIES = (
     "VersionId", "ETag", "etag", "generation", "md5Hash", "content_md5", "checksum", "created", "mtime",
 )  # fmt: skip
 _S3 = ("s3", "s3a")
+_DIGEST = re.compile(r"[0-9a-f]{32}|[0-9a-f]{64}")  # of `values.digest`
 _NOT_STORES = ("hf", "data", "reference", "generic", "http", "https")
 Result = TypeVar("Result")
 
@@ -184,11 +186,14 @@ def _identity(info: Mapping[str, Any], size: int) -> str:
 def open_source(model: str, revision: str | None = None) -> ObjectSource | None:
     """The release below that URL; None where it is no URL, or not of an object store.
 
+    A revision can only be the digest by which a run has pinned the objects.
+
     Credentials and endpoint come from where the store's library looks for them, for S3 the `AWS_*`
     variables (AWS_ENDPOINT_URL for other servers than Amazon's) and its configuration files.
 
     Raises:
-        InputError: E105 too many objects, E135 a revision is asked of a store, E140 its library is not
+        InputError: E105 too many objects, E135 a revision is asked of a store, E147 the digest by which a run
+            pinned the objects is no longer theirs, E140 its library is not
             installed, E141 no such bucket or nothing there, E142 access denied, E143 no credentials, E144
             unreachable, E145 credentials inside the URL, E146 a web address.
     """
@@ -207,14 +212,21 @@ def open_source(model: str, revision: str | None = None) -> ObjectSource | None:
             code="E145",
             remedy="Leave them out and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE.",
         )
-    if revision is not None:
+    if revision is not None and not _DIGEST.fullmatch(revision):
         raise InputError(
             f"{model} was given with the revision {revision!r}, but an object store has none",
             code="E135",
             remedy="Leave the revision out; the objects' own versions are recorded.",
         )
     store, root = _store_of(model, scheme)
-    return ObjectSource(model.rstrip("/"), store, root)
+    source = ObjectSource(model.rstrip("/"), store, root)
+    if revision is not None and source.revision != revision:
+        raise InputError(
+            f"the objects at {model} are no longer those of {revision}; their digest is {source.revision}",
+            code="E147",
+            remedy="Start anew; everything must be read from one state.",
+        )
+    return source
 
 
 def _store_of(url: str, scheme: str) -> tuple[Any, str]:

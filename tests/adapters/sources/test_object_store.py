@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from day0.adapters.base.source import Source
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.sources import object_store
 from day0.adapters.sources.resolve import open_source
+from day0.flows.cli import main
 from support.clock import Clock
 from support.object_server import BUCKET, ObjectServer
 from support.raw_checkpoints import write_sharded
@@ -193,6 +195,24 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 def test_addresses_that_cannot_be_used(model: str, code: str) -> None:
     with pytest.raises(InputError, match=code):
         open_source(model)
+
+
+def test_a_run_is_pinned_to_one_state(server: ObjectServer) -> None:
+    pinned = open_source(URL).revision
+    assert open_source(URL, pinned).revision == pinned
+    server.client().put_object(Bucket=BUCKET, Key="org/model/new.json", Body=b"{}")
+    with pytest.raises(InputError, match="E147"):
+        open_source(URL, pinned)
+
+
+def test_the_command_line_takes_an_address(
+    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["inventory", URL, "--json"]) in (0, 1)
+    record = json.loads(capfd.readouterr().out)
+    assert record["totals"]["tensors"] == 4
+    assert record["identity"]["model"] == URL
 
 
 def test_an_object_that_changes_while_it_is_read_is_told(server: ObjectServer) -> None:
