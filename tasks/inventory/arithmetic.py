@@ -29,8 +29,8 @@ _OWN_HEAD_DIM = frozenset(
 _TOLERANCE = 0.05  # formats that pack an odd number of bits pad rows to whole words
 _UP = ("gate_proj", "up_proj", "w1", "w3")
 _DOWN = ("down_proj", "w2")
-_NORMS = ("input_layernorm", "post_attention_layernorm", "norm", "pre_feedforward_layernorm",
-          "post_feedforward_layernorm")  # fmt: skip
+_LAYER_NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
+                "post_feedforward_layernorm")  # fmt: skip
 
 Shape = tuple[int, ...]
 
@@ -69,8 +69,8 @@ class _Formulas:
         """What a tensor of that name must be; None where no formula holds."""
         if segments[-1] not in ("weight", "bias", "qweight", "weight_packed") or len(segments) < 2:
             return None
-        module, around = segments[-2], set(segments[:-2])
-        found = self._attention(module) if "self_attn" in around else self._other(module, around)
+        module, around = segments[-2], set(list(segments[:-2]))
+        found = self._attention(module) if "self_attn" in around else self._other(module, list(segments[:-2]))
         if found is None or any(0 in shape for shape in found.shapes):
             return None
         if segments[-1] == "bias" and len(found.shapes[0]) == 2:
@@ -108,23 +108,25 @@ class _Formulas:
         }
         return _one(*table[module]) if module in table else None
 
-    def _other(self, module: str, around: set[str]) -> _Expected | None:
+    def _other(self, module: str, path: Sequence[str]) -> _Expected | None:
         if module in _UP + _DOWN:
-            width, word = self._width(around)
+            width, word = self._width(path)
             if width:
                 up = module in _UP
                 shape = (width, self.hidden) if up else (self.hidden, width)
                 return _one(shape, f"[{word}, hidden_size]" if up else f"[hidden_size, {word}]")
-        if module in ("gate", "router") and self.experts:
+        if module in ("gate", "router") and self.experts and path[-1:] in (["mlp"], ["block_sparse_moe"]):
             return _one((self.experts, self.hidden), "[experts, hidden_size]")
-        return _one((self.hidden,), "[hidden_size]") if module in _NORMS else None
+        in_layer = path[-1:] == ["{l}"]
+        norm = (module in _LAYER_NORMS and in_layer) or (module == "norm" and path == ["model"])
+        return _one((self.hidden,), "[hidden_size]") if norm else None
 
-    def _width(self, around: set[str]) -> tuple[int, str]:
-        if around & {"shared_expert", "shared_experts"}:
+    def _width(self, path: Sequence[str]) -> tuple[int, str]:
+        if path[-1] in ("shared_expert", "shared_experts"):
             return self.shared, "shared experts' width"
-        if "experts" in around:
+        if path[-2:] == ["experts", "{e}"]:
             return self.moe, "moe_intermediate_size"
-        return (self.dense, "intermediate_size") if around & {"mlp", "feed_forward"} else (0, "")
+        return (self.dense, "intermediate_size") if path[-1] in ("mlp", "feed_forward") else (0, "")
 
 
 def _one(shape: Shape, formula: str) -> _Expected:

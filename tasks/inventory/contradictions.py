@@ -13,9 +13,10 @@ from .patterns import Pattern
 from .prediction_layers import prediction_findings
 from .roles import LOW_PRECISION
 from .seen import Seen
+from .tied_embeddings import TOKEN_EMBEDDINGS
 
-# Embeddings of tokens, as against those of positions or types.
-_TOKEN_EMBEDDINGS = frozenset({"embed_tokens", "wte", "word_embeddings", "token_embd", "tok_embeddings"})
+# Matrices of one row a token; other heads (classifiers) have one a label.
+_VOCABULARY = TOKEN_EMBEDDINGS | {"lm_head", "embed_out"}
 _CONFIG = Subject(kind="config", name="config.json")
 
 
@@ -133,13 +134,13 @@ def _experts_gone(seen: Seen) -> Iterable[Finding]:
 
 
 def _sizes(seen: Seen) -> Iterable[Finding]:
-    """The embedding's rows and columns against vocabulary and hidden size."""
+    """The rows and columns of embedding and head against vocabulary and hidden size."""
     architecture = seen.facts.architecture
     for item in seen.counted:
         group = item.group
-        if item.place.role != "embedding" or item.place.part != "text" or len(group.shape) != 2:
+        if item.place.role not in ("embedding", "head") or item.place.part != "text" or item.packing:
             continue
-        if not _TOKEN_EMBEDDINGS & set(group.pattern.segments):
+        if len(group.shape) != 2 or not group.elements or not _VOCABULARY & set(group.pattern.segments):
             continue
         pairs = (("vocab_size", group.shape[0]), ("hidden_size", group.shape[1]))
         for fact, size in pairs:

@@ -38,6 +38,8 @@ def ask(config: Mapping[str, object], counted: Iterable[Counted], faults: Iterab
     """
     if not config:
         return Answer(reason="there is no config")
+    if not isinstance(config.get("model_type"), str):
+        return Answer(reason="config.json names no model_type")
     return ask_expected(config, asked_names(counted, faults))
 
 

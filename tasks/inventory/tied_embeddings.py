@@ -15,7 +15,7 @@ from .seen import Part, Seen
 _EVIDENCE = "config.json#/tie_word_embeddings"
 # Embeddings of tokens, as against those of positions or types.
 TOKEN_EMBEDDINGS = frozenset(
-    {"embed_tokens", "wte", "word_embeddings", "token_embd", "tok_embeddings", "embed_in", "embedding"}
+    {"embed_tokens", "wte", "word_embeddings", "token_embd", "tok_embeddings", "embed_in"}
 )
 
 
