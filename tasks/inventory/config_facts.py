@@ -179,7 +179,7 @@ def _words(config: Mapping[str, Any], text: Mapping[str, Any], pointer: str) -> 
         if isinstance(part.get("model_type"), str):
             found.setdefault("model_type", (part["model_type"], f"config.json#{where}/model_type"))
         for key in ("dtype", "torch_dtype"):
-            if isinstance(part.get(key), str):
+            if isinstance(part.get(key), str) and part[key] != "auto":
                 found.setdefault("dtype", (short_dtype(part[key]), f"config.json#{where}/{key}"))
     position, key = _position(text)
     if position:
