@@ -138,6 +138,12 @@ def _by_type(parsed: Any, plain: dict[str, Any], version: str) -> tuple[str, dic
 
 
 def _unknown_type(config: Mapping[str, Any], model_type: Any, version: str) -> SkeletonError:
+    if not config:
+        return SkeletonError(
+            "there is no config to build a model from: it is empty, or the release's files cannot be read",
+            code="E403",
+            remedy="See the inventory's findings; a gated release needs its terms accepted and a token.",
+        )
     auto_map = config.get("auto_map")
     if isinstance(auto_map, Mapping) and auto_map:
         return SkeletonError(
