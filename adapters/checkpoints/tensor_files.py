@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from day0.adapters.base.checkpoint import IndexSummary, TensorBlock, TensorFault, TensorInfo
 from day0.adapters.base.errors import CheckpointError
+from day0.adapters.base.progress import log_progress
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
-from day0.adapters.sources.staging import local_part, read_part
+from day0.adapters.sources.ranges import joined
+from day0.adapters.sources.staging import Wanted, local_part, read_part, stage_files, stager_of
 
 from .table import TensorTable
 
@@ -78,6 +80,21 @@ class TensorFiles:
         """
         file, kind, offset = self._table.place(name)
         return local_part(self._source, file, offset, offset + kind.bytes)
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """Stages the bytes of tensors of a remote release, see `fetch_tensors`.
+
+        Raises:
+            SourceError: they cannot be fetched.
+        """
+        if stager_of(self._source) is None:
+            return
+        places: dict[str, list[tuple[int, int]]] = {}
+        for name in names:
+            file, kind, offset = self._table.place(name)
+            places.setdefault(file, []).append((offset, offset + kind.bytes))
+        wanted = [Wanted(file, joined(ranges)) for file, ranges in places.items()]
+        stage_files(self._source, wanted, log_progress)
 
     def read(self, name: str) -> bytes:
         """The tensor's bytes as stored, blocks and all.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..base.checkpoint import Checkpoint
+from ..base.checkpoint import Checkpoint, fetch_tensors
 from ..base.errors import CheckpointError
 from ..base.skeleton import Node
 from .conversions import spelt
@@ -24,7 +24,25 @@ def resolve_weights(node: Node, checkpoint: Checkpoint) -> dict[str, Any]:
     Raises:
         CheckpointError: E330, a recipe names a tensor that the checkpoint does not have.
     """
-    return {name: _resolved(recipe.expression, checkpoint) for name, recipe in node.weights.items()}
+    expressions = {name: recipe.expression for name, recipe in node.weights.items()}
+    known = [name for name in _leaves(list(expressions.values())) if name in checkpoint.tensors]
+    fetch_tensors(checkpoint, known)
+    return {name: _resolved(expression, checkpoint) for name, expression in expressions.items()}
+
+
+def _leaves(expression: Any) -> Iterator[str]:
+    """Names of all tensors in an expression."""
+    if isinstance(expression, list):
+        for part in expression:
+            yield from _leaves(part)
+    elif isinstance(expression, Mapping):
+        if "tensor" in expression:
+            yield expression["tensor"]
+        elif "each" in expression:
+            for number in range(expression["from"], expression["to"]):
+                yield from _leaves(spelt(expression["each"], number))
+        else:
+            yield from _leaves(list(expression.values()))
 
 
 def _resolved(expression: Any, checkpoint: Checkpoint) -> Any:

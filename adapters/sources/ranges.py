@@ -51,6 +51,11 @@ class RangeSet:
         return gaps
 
 
+def joined(ranges: Iterable[Range]) -> list[Range]:
+    """The ranges in order, those that touch or overlap as one."""
+    return list(RangeSet(sorted(ranges)))
+
+
 def units(start: int, stop: int, size: int) -> Iterator[Range]:
     """One range cut at the multiples of `size`."""
     while start < stop:

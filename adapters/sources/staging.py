@@ -18,7 +18,9 @@ from .ranges import Range
 from .staging_file import Stream
 from .staging_parts import Parts
 from .staging_place import StagingPlace
-from .staging_work import STREAMS, Staged, StagingWork, Wanted, inside
+from .staging_work import STREAMS, StagingWork, inside
+from .staging_work import Staged as Staged
+from .staging_work import Wanted as Wanted
 
 UNIT = 128 * 2**20  # bytes of one request: few enough requests for the hub's limits (R1's 641 GiB are 5,200)
 _TRIES = 3
@@ -65,14 +67,14 @@ class Stager:
         if here is not None:
             return here
         for _ in range(_TRIES):
+            part = self._parts.part(path)
+            if ranges is not None and part.holds(inside(ranges, part.file.size)):
+                return part.data
             self.stage([Wanted(path, ranges)])
             here = self.whole(path)
             if here is not None:
                 return here
-            part = self._parts.part(path)
-            if ranges is not None and not any(
-                part.journal.missing(*one) for one in inside(ranges, part.file.size)
-            ):
+            if ranges is not None and part.holds(inside(ranges, part.file.size)):
                 return part.data
         raise SourceError(
             f"file {path} of {self._parts.name} was discarded {_TRIES} times by other processes as it came",

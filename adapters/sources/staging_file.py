@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from day0.adapters.base.errors import SourceError
@@ -70,6 +70,10 @@ class PartFile:
     def complete(self) -> bool:
         """Whether all its bytes have come."""
         return not self.journal.missing(0, self.file.size)
+
+    def holds(self, ranges: Sequence[Range]) -> bool:
+        """Whether these bytes have come, as far as this process knows, and were not discarded."""
+        return self.data.exists() and not any(self.journal.missing(*one) for one in ranges)
 
     def take(self, unit: int) -> Claim | None:
         """The claim to a unit of the file; None where somebody else works on it."""

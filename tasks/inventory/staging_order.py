@@ -12,6 +12,7 @@ from math import inf
 
 from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.source import SourceFile
+from day0.adapters.sources.ranges import joined
 from day0.adapters.sources.staging import Wanted
 
 from .pattern_lookup import PatternLookup
@@ -46,7 +47,7 @@ def staging_order(
             places.append((info.offset, info.offset + info.bytes))
     small = [file.path for file in files if _is_small(file)]
     ranges = [
-        Wanted(file, _joined(places)) for _, held in sorted(by_step.items()) for file, places in held.items()
+        Wanted(file, joined(places)) for _, held in sorted(by_step.items()) for file, places in held.items()
     ]
     return [*map(Wanted, small), *ranges, *map(Wanted, checkpoint.shards)]
 
@@ -80,17 +81,6 @@ def _step(pattern: TensorPattern | None, layer: int | None, first: Mapping[int, 
     if layer is not None:
         return (_FIRST, float(first[layer])) if layer in first else (_LAYERS, order)
     return {"embedding": _EMBEDDING, "head": _HEAD}.get(pattern.owner, _OUTSIDE), 0.0
-
-
-def _joined(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges in order, those that touch as one."""
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted(places):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
-        else:
-            joined.append((start, stop))
-    return joined
 
 
 def _is_small(file: SourceFile) -> bool:

@@ -67,7 +67,7 @@ def read_content(
         arrived: told bytes as they are read.
 
     Raises:
-        SourceError: E203 it cannot be read; E206 it is not as long as listed, or changes while it is read.
+        SourceError: E203 it cannot be read; E214 it is not as long as listed, or changes while it is read.
     """
     vouched = vouched_hash(file)
     states = {"sha256": hasher("sha256", file.size)}
@@ -94,7 +94,7 @@ def read_content(
 
 
 def _changed(file: SourceFile, how: str) -> SourceError:
-    return SourceError(f"file {file.path} {how}", code="E206", remedy="Wait until it is complete, run again.")
+    return SourceError(f"file {file.path} {how}", code="E214", remedy="Wait until it is complete, run again.")
 
 
 def _pieces(size: int, tensors: Sequence[TensorInfo]) -> Iterator[Piece]:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from day0.adapters.base.checkpoint import Checkpoint, TensorInfo
+from day0.adapters.base.checkpoint import (
+    Checkpoint,
+    IndexSummary,
+    TensorFault,
+    TensorInfo,
+    fetch_tensors,
+)
 from day0.adapters.base.errors import SkeletonError
 from day0.adapters.base.release import Release
 from day0.adapters.base.run_store import RunStore
@@ -74,6 +80,9 @@ class RenamedCheckpoint:
         self._whole, self._names = whole, names
         self.format = whole.format
         self.anomalies: Sequence[Anomaly] = ()
+        self.faults: Sequence[TensorFault] = ()
+        self.index: IndexSummary | None = None
+        self.layout: Mapping[str, str] = {}
         self.tensors: Mapping[str, TensorInfo] = {
             new: whole.tensors[old].model_copy(update={"name": new}) for new, old in names.items()
         }
@@ -95,6 +104,10 @@ class RenamedCheckpoint:
     def path(self, name: str) -> Path:
         """See `Checkpoint`."""
         return self._whole.path(self._names[name])
+
+    def fetch(self, names: Iterable[str]) -> None:
+        """See `fetch_tensors`."""
+        fetch_tensors(self._whole, [self._names[name] for name in names])
 
     def read(self, name: str) -> bytes:
         """See `Checkpoint`."""
@@ -152,6 +165,7 @@ def write_cut(cut: Cut, folder: Path) -> None:
     if (folder / "config.json").is_file():
         return
     checkpoint = cut.release.checkpoint
+    fetch_tensors(checkpoint, checkpoint.tensors)
     total = sum(info.bytes for info in checkpoint.tensors.values())
     write_checkpoint(
         folder, _stream(checkpoint), shards=min(len(checkpoint.tensors), 1 + total // _SHARD_BYTES)

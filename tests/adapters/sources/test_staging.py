@@ -277,7 +277,7 @@ def test_a_disk_that_fills_up_meanwhile_keeps_what_has_come(
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     hub.forget()
     assert source.local_path(SHARD.format(0)).read_bytes() == (folder / SHARD.format(0)).read_bytes()
-    assert hub.bytes_of("*.safetensors") == 2 * MIB
+    assert 2 * MIB <= hub.bytes_of("*.safetensors") <= 2 * MIB + CUT
 
 
 def test_a_cut_connection_costs_only_what_was_cut(hub: LocalHub, folder: Path) -> None:
