@@ -141,7 +141,7 @@ def _unknown_type(config: Mapping[str, Any], model_type: Any, version: str) -> S
     if not config:
         return SkeletonError(
             "there is no config to build a model from: it is empty, or the release's files cannot be read",
-            code="E403",
+            code="E401",
             remedy="See the inventory's findings; a gated release needs its terms accepted and a token.",
         )
     auto_map = config.get("auto_map")
