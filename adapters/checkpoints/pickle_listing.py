@@ -6,6 +6,7 @@ pickle.
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from day0.adapters.base.errors import SourceError
 from day0.adapters.base.source import Source, SourceFile
 from day0.adapters.base.values import Value
 
-from .pickle_archive import MAX_MEMBERS, Fetch, member_bytes, members
+from .pickle_archive import MAX_MEMBERS, Fetch, Member, member_bytes, members
 from .pickle_globals import is_plain, runs_commands
 from .pickle_opcodes import Opcodes, PickleError, Window, walk_pickle
 
@@ -134,7 +135,8 @@ def _list(fetch: Fetch, size: int, found: _Found) -> None:
 
 
 def _list_archive(fetch: Fetch, size: int, found: _Found) -> None:
-    pickles, nested = [], ""
+    pickles: list[Member] = []
+    nested = ""
     for member in members(fetch, size):
         found.code = found.code or "/code/" in member.name or member.name.startswith("code/")
         if member.name.endswith((".pkl", ".pickle")):
@@ -158,7 +160,9 @@ def _list_stream(fetch: Fetch, size: int, found: _Found) -> None:
     try:
         end = _walk(fetch, size, 0, found)
     except PickleError:
-        if found.opcodes.number <= 8 and not found.opcodes.globals:  # raw numbers whose first byte fits
+        stated = fetch(0, 1) == b"\x80" and found.opcodes.protocol <= pickle.HIGHEST_PROTOCOL
+        if not stated and found.opcodes.number <= 8 and not found.opcodes.globals:
+            # Raw numbers whose first bytes happen to be opcodes.
             found.container, found.opcodes = "", Opcodes()
             return
         raise

@@ -20,7 +20,7 @@ _WIDTHS = {
     pickletools.TAKEN_FROM_ARGUMENT4U: 4,
     pickletools.TAKEN_FROM_ARGUMENT8U: 8,
 }
-_OPCODES = {ord(code): opcode for code, opcode in pickletools.code2op.items()}
+_OPCODES = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
 _PUTS = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
 _GETS = frozenset({"GET", "BINGET", "LONG_BINGET"})
 _MARK = object()
@@ -128,10 +128,11 @@ def walk_pickle(window: Window, start: int, found: Opcodes) -> None:
             return
         if found.number > MAX_OPCODES:
             raise PickleError(f"has more than {MAX_OPCODES} opcodes")
+        number = argument if isinstance(argument, int) else 0
         if name == "PROTO":
-            found.protocol = max(found.protocol, int(argument or 0))
+            found.protocol = max(found.protocol, number)
         elif name in _PUTS:
-            slot = memoized if name == "MEMOIZE" else int(argument or 0)
+            slot = memoized if name == "MEMOIZE" else number
             memoized += 1
             numbered = numbered or name != "MEMOIZE"
             if numbered and name == "MEMOIZE":  # no pickler does both; the numbers could no longer be told

@@ -116,7 +116,7 @@ def _without(facts: ConfigFacts, layers: Sequence[Layer]) -> Sequence[int]:
 
 def _count(parameters: Mapping[str, Any], text: Mapping[str, Any]) -> int:
     for part in (parameters, text):
-        value = part.get("original_max_position_embeddings")
+        value = part.get("original_max_position_embeddings", 0)
         if is_count(value):
             return int(value)
     return 0

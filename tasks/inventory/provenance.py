@@ -13,14 +13,6 @@ from .seen import Part, Seen
 
 _LICENCE_FILE = re.compile(r"(?i)([^/]*[-_.])?(licen[cs]e|copying|notice|use_policy)([-_.][^/]*)?")
 _LONGEST = 300
-_FIELDS = {
-    "licence": "license",
-    "licence_name": "license_name",
-    "licence_link": "license_link",
-    "library": "library_name",
-    "pipeline": "pipeline_tag",
-}
-_LISTS = {"base_models": "base_model", "datasets": "datasets", "languages": "language"}
 
 
 def read_provenance(seen: Seen) -> Part:
@@ -32,8 +24,14 @@ def read_provenance(seen: Seen) -> Part:
     named = seen.facts.config.get("_name_or_path")
     gated = getattr(source, "gated", None)
     provenance = Provenance(
-        **{field: _text(", ".join(texts_of(card, key))) for field, key in _FIELDS.items()},
-        **{field: tuple(_text(text) for text in texts_of(card, key)) for field, key in _LISTS.items()},
+        licence=_text(", ".join(texts_of(card, "license"))),
+        licence_name=_text(", ".join(texts_of(card, "license_name"))),
+        licence_link=_text(", ".join(texts_of(card, "license_link"))),
+        library=_text(", ".join(texts_of(card, "library_name"))),
+        pipeline=_text(", ".join(texts_of(card, "pipeline_tag"))),
+        base_models=tuple(map(_text, texts_of(card, "base_model"))),
+        datasets=tuple(map(_text, texts_of(card, "datasets"))),
+        languages=tuple(map(_text, texts_of(card, "language"))),
         licence_files=files,
         gated=gated if isinstance(gated, bool) else None,
         name_or_path=_text(named) if isinstance(named, str) else "",
@@ -41,7 +39,7 @@ def read_provenance(seen: Seen) -> Part:
     findings = []
     if seen.counted and paths and "README.md" in paths and not provenance.licence and not files:
         findings.append(_unlicensed())
-    return Part({"provenance": provenance}, findings, _sources(provenance))
+    return Part({"provenance": provenance}, findings, _sources())
 
 
 def _unlicensed() -> Finding:
@@ -53,7 +51,7 @@ def _text(text: str) -> str:
     return text[:_LONGEST].encode("utf-8", "replace").decode()
 
 
-def _sources(provenance: Provenance) -> Mapping[str, str]:
+def _sources() -> Mapping[str, str]:
     return {
         "/provenance": "README.md#front matter",
         "/provenance/licence_files": "computed:the source's listing",

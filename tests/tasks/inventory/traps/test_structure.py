@@ -350,7 +350,8 @@ def test_trap_35_code_is_read_and_never_run(tmp_path: Path, monkeypatch: pytest.
     assert not (tmp_path / "gotcha").exists()
     calls = {(call.kind, call.what, call.line) for call in record.facts.code.calls}
     assert {("execute", "exec", 6), ("network", "urllib.request.urlopen", 6),
-            ("process", "subprocess.run", 9), ("process", "os.system", 10), ("write", "open", 5)} <= calls  # fmt: skip
+            ("process", "subprocess.run", 9), ("process", "os.system", 10),
+            ("write", "open", 5)} <= calls  # fmt: skip
     by_kind = {finding.subject.name: finding.severity for finding in met(record, "INV067")}
     assert by_kind == {"code: execute": "warning", "code: process": "warning", "code: network": "warning",
                        "code: write": "info"}  # fmt: skip
