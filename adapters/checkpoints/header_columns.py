@@ -12,6 +12,7 @@ from .header_entries import Entry
 from .strict_json import shorten
 
 MAX_NAME_LENGTH = 1_024  # real names stay below 200; a longer one is an attack on tables and logs
+MAX_KNOWN = 100_000  # kinds remembered; a release has some hundred
 MAX_RANK = 64  # torch's own limit
 MAX_DIM = 2**63 - 1  # torch counts in signed 64-bit integers
 
@@ -86,6 +87,8 @@ class Columns:
         try:
             return [known[key] for key in keys]
         except KeyError:
+            if len(known) > MAX_KNOWN:
+                known.clear()
             for name, key in zip(rows, keys, strict=True):
                 if key not in known:
                     known[key] = _checked_kind(name, *key)

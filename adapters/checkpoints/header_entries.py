@@ -12,14 +12,13 @@ from collections.abc import Iterator
 import msgspec
 
 PIECE_BYTES = 4 * 2**20  # of header decoded at once; each byte becomes about five in memory for a moment
+_KEYS = (b'"dtype"', b'"shape"', b'"data_offsets"')
 QUOTES = 10  # of one entry without escapes: its name, three keys and the dtype
-_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_METADATA = re.compile(
-    rb'\{\s*"__metadata__"\s*:\s*(\{\s*(?:'
-    + _TEXT
-    + rb"\s*:\s*"
-    + _TEXT
-    + rb"\s*,?\s*)*\})\s*(?:,\s*|(?=\}))"
+_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_PAIR = _TEXT + rb"\s*+:\s*+" + _TEXT
+_METADATA = re.compile(  # possessive throughout: a metadata of 100 MB must not be kept for going back
+    rb'\{\s*+"__metadata__"\s*+:\s*+(\{\s*+(?:' + _PAIR + rb"\s*+,?\s*+)*+\})\s*+(?:,\s*+|(?=\}))",
+    re.DOTALL,
 )
 _WORD = b'"__metadata__"'
 
@@ -39,6 +38,7 @@ class Entry(msgspec.Struct, gc=False):
 
 
 _DECODER = msgspec.json.Decoder(dict[str, Entry])
+_WORDS = msgspec.json.Decoder(dict[str, str])
 
 
 def split_metadata(raw: bytes) -> tuple[bytes, int] | None:
@@ -51,6 +51,18 @@ def split_metadata(raw: bytes) -> tuple[bytes, int] | None:
     return None if raw.find(_WORD, begin) >= 0 else (found[1] if found else b"", begin)
 
 
+def is_plain_metadata(text: bytes) -> bool:
+    """Whether it is an object of strings in which no key comes twice; empty text stands for none."""
+    if not text:
+        return True
+    try:
+        words = _WORDS.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    # With escapes, as in a training log kept there, quotes tell nothing; a key that comes twice harms nobody.
+    return b"\\" in text or text.count(b'"') == 4 * len(words)
+
+
 def decode_entries(raw: bytes, begin: int) -> Iterator[dict[str, Entry] | None]:
     """Yields the entries piece by piece, in their order; None, and then no more, where they are unusual.
 
@@ -59,7 +71,7 @@ def decode_entries(raw: bytes, begin: int) -> Iterator[dict[str, Entry] | None]:
         begin: where the first entry begins.
     """
     end = raw.rfind(b"}")
-    if end < begin or raw[end + 1 :].strip() or raw.find(b"\\", begin) >= 0:
+    if end < begin or raw[end + 1 :].strip():
         yield None
         return
     while begin < end:
@@ -70,11 +82,18 @@ def decode_entries(raw: bytes, begin: int) -> Iterator[dict[str, Entry] | None]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             yield None
             return
-        if piece.count(b'"') != QUOTES * len(entries):  # a key came twice and one was dropped, or is unknown
+        if not _all_there(piece, len(entries)):
             yield None
             return
         yield entries
         begin = stop + 1  # the comma between two pieces
+
+
+def _all_there(piece: bytes, entries: int) -> bool:
+    """Whether the decoder dropped no key that came twice."""
+    if b"\\" not in piece:
+        return piece.count(b'"') == QUOTES * entries
+    return all(piece.count(key) == entries for key in _KEYS)  # inside a name these would have escapes
 
 
 def _boundary(raw: bytes, begin: int, end: int) -> int:

@@ -19,7 +19,7 @@ from .naming import natural_key
 from .strict_json import JsonError, shorten
 
 SUFFIX = ".safetensors.index.json"
-MAX_INDEX_BYTES = 250_000_000  # the largest published one has 60 MB; huggingface.js stops at 250 MB
+MAX_INDEX_BYTES = 100_000_000  # the largest published one has 60 MB, and every byte becomes four in memory
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,9 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
     if folder or escapes:
         claims = {name: files[file] for name, file in claims.items() if file in files}
     total = _total_size(parsed)
-    return Index(path, claims, total if type(total) is int else None, _stated(total)), [_escape(path, file) for file in escapes[:100]]
+    return Index(path, claims, total if type(total) is int else None, _stated(total)), [
+        _escape(path, file) for file in escapes[:100]
+    ]
 
 
 def _total_size(parsed: Mapping[str, Any]) -> Any:

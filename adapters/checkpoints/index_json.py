@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 
-from .strict_json import parse_strict
+from .large_json import fault_of_large
+from .strict_json import JsonError, parse_strict
 
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MAP = msgspec.json.Decoder(dict[str, str])
 _QUOTE = b'"'
+MAX_STRICT_BYTES = 32 * 2**20  # of an unusual index that is searched for its fault; each byte becomes ten
 
 
 def parse_index(data: bytes) -> Any:
@@ -19,7 +21,10 @@ def parse_index(data: bytes) -> Any:
     Raises:
         JsonError: it is not acceptable JSON.
     """
-    return _quick(data) or parse_strict(data)
+    found = _quick(data)
+    if found is None and len(data) > MAX_STRICT_BYTES:
+        raise JsonError(fault_of_large(data))
+    return parse_strict(data) if found is None else found
 
 
 def _quick(data: bytes) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from day0.adapters.base.errors import InputError
 from .strict_json import has_lone_surrogate
 
 MAX_CONFIG_BYTES = 10_000_000  # huggingface.js stops there too; the largest published one has 3.1 MB
+MAX_SEPARATORS = 500_000  # commas and colons; the largest published config has some 80,000
 MAX_DEPTH = 64  # real configs nest five deep
 
 
@@ -31,6 +32,8 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
         raise _unusable(
             where, f"has {len(data)} bytes, more than the {MAX_CONFIG_BYTES} that a config may have"
         )
+    if data.count(b",") + data.count(b":") > MAX_SEPARATORS:
+        raise _unusable(where, f"holds more than the {MAX_SEPARATORS} keys and values that a config may have")
     try:
         text = data.decode("utf-8")
         parsed = json.loads(text, parse_constant=_tagged, parse_float=_finite)

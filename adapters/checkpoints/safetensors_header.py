@@ -10,16 +10,20 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from day0.adapters.base.checkpoint import TensorKind
 
 from .header_columns import Columns, HeaderError, Known
-from .header_entries import Entry, decode_entries, split_metadata
+from .header_entries import Entry, decode_entries, is_plain_metadata, split_metadata
+from .large_json import fault_of_large
 from .strict_json import JsonError, Pairs, parse_strict, shorten, unique
 
+MAX_STRICT_BYTES = (
+    32 * 2**20
+)  # of a broken header that is searched for its fault; each byte becomes ten in memory
 LENGTH_BYTES = 8  # the header's own length, little-endian, stands first
 MAX_HEADER_BYTES = 100_000_000  # MAX_HEADER_SIZE of the crate
 _POINTER = b"version https://git-lfs"
@@ -34,7 +38,6 @@ class Header:
         names: of the tensors.
         kinds: dtype, shape and bytes of each.
         starts: first byte of each, from the start of the file.
-        metadata: `__metadata__`; empty where there is none.
         end: size that the file must have.
         length: bytes of the header itself, without the eight that give its length.
         digest: SHA-256 of the header's bytes.
@@ -43,7 +46,6 @@ class Header:
     names: Sequence[str]
     kinds: Sequence[TensorKind]
     starts: Sequence[int]
-    metadata: Mapping[str, str]
     end: int
     length: int
     digest: str
@@ -97,7 +99,7 @@ def parse_header(raw: bytes, known: Known | None = None) -> Header:
     known = {} if known is None else known
     if raw[:1] != b"{":
         raise HeaderError("header_start", "the header does not start with '{'")
-    columns, metadata = _quick(raw, known) or _strict(raw, known)
+    columns = _quick(raw, known) or _strict(raw, known)
     base = LENGTH_BYTES + len(raw)
     if not columns.ordered:
         columns = columns.sorted()
@@ -106,34 +108,32 @@ def parse_header(raw: bytes, known: Known | None = None) -> Header:
         columns.names,
         columns.kinds,
         starts,
-        metadata,
         end=base + columns.expected,
         length=len(raw),
         digest=hashlib.sha256(raw).hexdigest(),
     )
 
 
-def _quick(raw: bytes, known: Known) -> tuple[Columns, Mapping[str, str]] | None:
+def _quick(raw: bytes, known: Known) -> Columns | None:
     """The columns of a header as every writer makes it; None for one that is unusual or broken."""
     split = split_metadata(raw)
     if split is None:
         return None
-    text, begin = split
+    metadata, begin = split
     columns = Columns(known)
     for entries in decode_entries(raw, begin):
         if entries is None:
             return None
         columns.extend(entries)
-    if len(set(columns.names)) < len(columns.names):
+    if len(set(columns.names)) < len(columns.names) or not is_plain_metadata(metadata):
         return None
-    try:
-        return columns, _metadata(parse_strict(text) if text else None)
-    except JsonError:
-        return None
+    return columns
 
 
-def _strict(raw: bytes, known: Known) -> tuple[Columns, Mapping[str, str]]:
+def _strict(raw: bytes, known: Known) -> Columns:
     """The same by a parser that says what is wrong."""
+    if len(raw) > MAX_STRICT_BYTES:
+        raise HeaderError("header_json", f"the header is {fault_of_large(raw)}")
     try:
         parsed = parse_strict(raw, _collapse({}))
     except JsonError as error:
@@ -141,13 +141,16 @@ def _strict(raw: bytes, known: Known) -> tuple[Columns, Mapping[str, str]]:
         raise HeaderError(code, f"the header is {error}" if code == "header_json" else f"{error}") from None
     if not isinstance(parsed, dict):
         raise HeaderError("header_entry", "the header itself looks like a tensor")
-    metadata = _metadata(parsed.pop("__metadata__", None))
+    metadata = parsed.pop("__metadata__", None)
+    if metadata is not None and not _holds_words(metadata):
+        raise HeaderError("header_metadata", "__metadata__ is not an object of strings")
     columns = Columns(known)
     columns.extend(dict(_entries(parsed)))
-    return columns, metadata
+    return columns
 
 
-Collapsed = tuple[tuple[Any, tuple[Any, ...]], Any, Any]
+def _holds_words(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
 
 
 def _collapse(kinds: dict[Any, Any]) -> Callable[[Pairs], Any]:
@@ -175,14 +178,6 @@ def _collapse(kinds: dict[Any, Any]) -> Callable[[Pairs], Any]:
             return kind, start, end
 
     return collapse
-
-
-def _metadata(value: Any) -> dict[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise HeaderError("header_metadata", "__metadata__ is not an object of strings")
-    return value
 
 
 def _entries(parsed: dict[str, Any]) -> Iterator[tuple[str, Entry]]:

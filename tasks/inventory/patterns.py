@@ -21,6 +21,7 @@ EXPERT_WORDS = frozenset({"experts", "expert"})
 _INDEX = re.compile(r"\.([0-9]{1,9})(?=\.|\Z)")
 _EXPERTS = ".experts."
 _EXPERT = re.compile(r"\.experts\.([0-9]{1,9})(?=[.\n]|\Z)")
+MAX_GROUPS = 100_000  # of a pattern in a layer; a release of half a million tensors has some ten thousand
 _MARK = "\0"  # stands for the index of an expert while names are folded
 
 
@@ -49,6 +50,10 @@ class Pattern:
         return self.text.split(".{l}")[0] if self.layer_slot >= 0 else ""
 
 
+FURTHER = Pattern("(further names)", -1, -1)
+"""What stands for all names beyond `MAX_GROUPS`."""
+
+
 @dataclass
 class Group:
     """The tensors of one pattern, dtype and shape in one layer (all of them where there is no layer).
@@ -62,6 +67,7 @@ class Group:
         count: number of tensors.
         bytes: of all of them.
         others: the indices of each that are not the layer's.
+        heaped: elements of tensors whose shapes differ, where a release has too many to tell them apart.
     """
 
     pattern: Pattern
@@ -72,6 +78,7 @@ class Group:
     count: int = 0
     bytes: int = 0
     others: list[tuple[str, ...]] = field(default_factory=list)
+    heaped: int = 0
 
     @cached_property
     def index_sets(self) -> Sequence[Set[int]]:
@@ -81,7 +88,7 @@ class Group:
     @property
     def elements(self) -> int:
         """Stored elements of all of them."""
-        return prod(self.shape) * self.count
+        return self.heaped or prod(self.shape) * self.count
 
 
 @dataclass
@@ -141,7 +148,10 @@ class _Fold:
             else:
                 alike[key] = [next(taken)] if experts and _MARK in key[0] else []
         for (line, kind), held in alike.items():
-            self._take(line, kinds[kind], held)
+            if len(self.groups) < MAX_GROUPS:
+                self._take(line, kinds[kind], held)
+            else:
+                self._heap(line, kinds[kind], len(held) or 1)
 
     def _take(self, line: str, kind: TensorKind, experts: Sequence[str]) -> None:
         """Takes the tensors of one line: one for each expert; without experts the one of that name."""
@@ -165,6 +175,16 @@ class _Fold:
         group.count += number_of_tensors
         group.bytes += kind.bytes * number_of_tensors
         group.others.extend(map(self._shared.setdefault, *[list(zip(*columns, strict=True))] * 2))
+
+    def _heap(self, name: str, kind: TensorKind, number: int) -> None:
+        """Takes tensors that are counted and nothing else: no release has so many kinds of names."""
+        key = FURTHER.text, "", TensorKind(kind.dtype, (), 0)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(FURTHER, None, kind.dtype, (), name)
+        group.count += number
+        group.bytes += kind.bytes * number
+        group.heaped += prod(kind.shape) * number
 
 
 def _without_experts(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

@@ -26,6 +26,7 @@ _WANTED: tuple[tuple[re.Pattern[str], int], ...] = (
     (re.compile(r"README\.md|LICENSE[^/]*"), 2_000_000),
     (re.compile(r"([^/]+/)?[^/]+\.py"), 2_000_000),
 )  # fmt: skip
+MAX_TEXT_BYTES = 96_000_000  # of all texts together, so that the whole inventory stays below 500 MB
 MAX_TEXTS = 200  # files; a release that carries more code than that has the rest named
 
 
@@ -53,11 +54,19 @@ def read_texts(source: Source | None) -> Texts:
     wanted = [(file, limit) for file in source.files() if (limit := _limit(file.path)) is not None]
     left = [_left_out(file.path, f"has {file.size} bytes, more than {limit}")
             for file, limit in wanted if file.size > limit]  # fmt: skip
-    small = [file for file, limit in wanted if file.size <= limit]
-    left += [_left_out(file.path, f"is one of more than {MAX_TEXTS}") for file in small[MAX_TEXTS:]]
+    small, held_bytes = [], 0
+    for file, limit in sorted(wanted, key=lambda item: (item[0].size, item[0].path)):
+        if file.size > limit:
+            continue
+        held_bytes += file.size
+        if len(small) == MAX_TEXTS or held_bytes > MAX_TEXT_BYTES:
+            why = f"is beyond the first {MAX_TEXTS} files or {MAX_TEXT_BYTES} bytes, smallest first"
+            left.append(_left_out(file.path, why))
+            continue
+        small.append(file)
     with ThreadPoolExecutor(READERS, thread_name_prefix="texts") as pool:
-        read = list(pool.map(lambda file: _read(source, file), small[:MAX_TEXTS]))
-    held = {file.path: data for file, data in zip(small, read, strict=False) if isinstance(data, bytes)}
+        read = list(pool.map(lambda file: _read(source, file), small))
+    held = {file.path: data for file, data in zip(small, read, strict=True) if isinstance(data, bytes)}
     return Texts(held, (*left, *(item for item in read if isinstance(item, Anomaly))))
 
 

@@ -64,6 +64,7 @@ def test_structure_and_weights_have_digests_of_their_own(folder: Path) -> None:
         '{"a": ' + "9" * 5000 + "}",
         '{"a": "\\ud800<script>"}',
         '{"a": "' + "x" * 10_000_001 + '"}',
+        '{"a": [' + "1," * 500_000 + "1]}",
     ],
 )
 def test_a_config_that_cannot_be_used_is_refused(folder: Path, text: str) -> None:
