@@ -56,6 +56,11 @@ class Ledger:
         source = f"computed: {formula}" + (f", from {'; '.join(origins)}" if origins else "")
         return self._make(value, form, source, looks)
 
+    def told(self, text: str, *pointers: str, **looks: Any) -> Cell:
+        """Facts put into words, with the sources of these facts."""
+        origins = dict.fromkeys(source_of(self._sources, pointer) or UNSOURCED for pointer in pointers)
+        return self._make(text, "text", "; ".join(origins), looks)
+
     def measured(self, value: Any, form: str, **looks: Any) -> Cell:
         """An observation of this run."""
         return self._make(value, form, _MEASURED, looks)

@@ -20,6 +20,7 @@ class Cell:
         href: where it leads; empty for none.
         title: shown on hover, e.g. the exact number.
         notes: letters of the sources it came from.
+        whole: never broken over lines.
     """
 
     text: str
@@ -29,6 +30,7 @@ class Cell:
     href: str = ""
     title: str = ""
     notes: Sequence[str] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True)

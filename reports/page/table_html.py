@@ -51,5 +51,5 @@ def _row(row: Row, scope: str) -> Markup:
 
 
 def _looks(cell: Cell) -> str:
-    css = ' class="n"' if cell.numeric else ""
+    css = ' class="n"' if cell.numeric else ' class="w"' if cell.whole else ""
     return f'{css} title="{escape(clean(cell.title, CELL_LIMIT))}"' if cell.title else css

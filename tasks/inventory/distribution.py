@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..finding import Finding, Subject, make_finding
@@ -50,7 +51,7 @@ def distribution(seen: Seen, implied: Implied | None = None) -> Part:
         memory = []
     return Part(
         fields={"distribution": Distribution(basis=basis, rows=held, primitives=primitives, memory=memory)},
-        findings=_findings(memory) if asked else (),
+        findings=_findings(seen.release.model, memory) if asked else (),
         sources={"/distribution": _SOURCES[basis]},
     )
 
@@ -181,12 +182,13 @@ def _common_path(pieces: Sequence[Piece]) -> str:
     return ".".join(shared) or pieces[0].pattern
 
 
-def _findings(memory: Sequence[LayoutMemory]) -> Sequence[Finding]:
+def _findings(model: str, memory: Sequence[LayoutMemory]) -> Sequence[Finding]:
     return [
         make_finding(
             "INV090",
             Subject(kind="config", name=item.layout),
             f"the model cannot be split as {item.layout}: {item.reason}",
+            evidence=[f"repro: day0 inventory {shlex.quote(model)} --layout {item.layout}"],
         )
         for item in memory
         if not item.possible

@@ -16,6 +16,7 @@ def fact_sources(seen: Seen, kinds_source: str) -> Mapping[str, str]:
     )
     declared = seen.declared.pointer
     return {
+        "/architecture": "computed:0 or empty, config.json does not say",
         **seen.facts.sources,
         "/identity": "computed:digests of config.json, headers and file identities",
         "/totals": "computed:headers",

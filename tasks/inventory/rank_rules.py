@@ -42,20 +42,18 @@ def why_not(
 
 def replication_notes(layers: Sequence[Layer], splits: Splits) -> Sequence[str]:
     """What every rank keeps and what lies unevenly."""
-    tensor, kinds = splits.layout.tp, {layer.kind for layer in layers}
+    layout, kinds = splits.layout, {layer.kind for layer in layers}
     notes = []
-    if tensor > 1 and kinds & set(LATENT):
-        notes.append(f"every one of {tensor} ranks keeps the whole latent cache and the projections to it")
-    if kinds & {"full", "sliding", "chunked"} and 0 < splits.kv_heads < tensor:
-        notes.append(f"each of {splits.kv_heads} KV heads lies on {tensor // splits.kv_heads} ranks")
-    rest = splits.experts % splits.layout.ep if splits.experts else 0
+    if layout.tp > 1 and kinds & set(LATENT):
+        notes.append("the latent cache and the projections to it are whole on every rank")
+    if kinds & {"full", "sliding", "chunked"} and 0 < splits.kv_heads < layout.tp:
+        notes.append(f"each of {splits.kv_heads} KV heads lies on {layout.tp // splits.kv_heads} ranks")
+    rest = splits.experts % layout.ep if splits.experts else 0
     if rest:
-        notes.append(f"{splits.experts} experts % {splits.layout.ep} = {rest}: {rest} ranks hold one more")
-    rest = len(layers) % splits.layout.pp
+        notes.append(f"{splits.experts} experts over {layout.ep} ranks: one more on {rest} of them")
+    rest = len(layers) % layout.pp
     if rest:
-        notes.append(
-            f"{len(layers)} layers % {splits.layout.pp} stages = {rest}: {rest} stages hold one more"
-        )
+        notes.append(f"{len(layers)} layers over {layout.pp} stages: one more on {rest} of them")
     return notes
 
 

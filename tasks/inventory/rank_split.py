@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 
 from ..parallel import split_kind
@@ -83,9 +84,14 @@ def axis_of(piece: Piece, kind: str) -> int:
 
 def split_of(piece: Piece) -> str:
     """How it is split, multi-token prediction as the layer that it is."""
-    if piece.part != "mtp":
-        return split_kind(piece)
-    return split_kind(_AsLayer(piece.pattern, _mtp_owner(piece), piece.shape))
+    owner = _mtp_owner(piece) if piece.part == "mtp" else piece.owner
+    return _kind(piece.pattern, owner, len(piece.shape))
+
+
+@lru_cache(maxsize=4096)
+def _kind(pattern: str, owner: str, dims: int) -> str:
+    """The same for all layers of a pattern: only the number of dimensions counts."""
+    return split_kind(_AsLayer(pattern, owner, (1,) * dims))
 
 
 @dataclass(frozen=True)

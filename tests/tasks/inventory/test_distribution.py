@@ -160,7 +160,7 @@ def test_weights_of_a_rank_counted_by_hand(name: str) -> None:
 def test_a_latent_cache_is_whole_on_every_rank(deepseek: InventoryRecord) -> None:
     told = memory(deepseek, "tp=8")
     assert told.kv_bytes_per_token_max == deepseek.facts.kv_bytes_per_token
-    assert "whole latent cache" in told.notes[0]
+    assert told.notes == ["the latent cache and the projections to it are whole on every rank"]
 
 
 def test_kv_heads_fewer_than_ranks_are_replicated() -> None:
@@ -183,7 +183,7 @@ def test_stages_hold_embedding_first_and_head_last(deepseek: InventoryRecord) ->
     assert told.stages[7].weights_bytes_max == last + end + 7168 * 2
     assert told.stages[7].mtp_bytes == sum(row.bytes for row in held(deepseek).rows if row.part == "mtp")
     assert sum(stage.kv_bytes_per_token for stage in told.stages) == deepseek.facts.kv_bytes_per_token
-    assert told.notes == ["61 layers % 8 stages = 5: 5 stages hold one more"]
+    assert told.notes == ["61 layers over 8 stages: one more on 5 of them"]
 
 
 def test_a_tied_embedding_lies_on_both_ends() -> None:
@@ -233,7 +233,7 @@ def test_experts_that_do_not_divide_lie_unevenly() -> None:
     expert = 2 * 3 * 64 * 32 * 2
     assert told.possible
     assert told.weights_bytes_max - told.weights_bytes_min == expert
-    assert told.notes == ["4 experts % 3 = 1: 1 ranks hold one more"]
+    assert told.notes == ["4 experts over 3 ranks: one more on 1 of them"]
 
 
 def test_a_shard_holds_whole_blocks(deepseek: InventoryRecord) -> None:
