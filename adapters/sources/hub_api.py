@@ -19,6 +19,7 @@ from .retry import retrying
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MAX_FILES = 100_000  # more than any release holds
 MAX_PAGES = 2_000
+MAX_SIZE = 2**63  # bytes of a file; more is no size
 MAX_ANSWER = 128 * 2**20  # bytes of one page; a thousand files take 300 KB
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NEXT = re.compile(r'<([^<>]+)>\s*;\s*rel="?next"?')
@@ -146,7 +147,7 @@ def _is_file(item: Any) -> bool:
         and item.get("type", "file") == "file"
         and isinstance(item.get("path"), str)
         and type(item.get("size")) is int
-        and item["size"] >= 0
+        and 0 <= item["size"] < MAX_SIZE
     )
 
 
@@ -154,7 +155,7 @@ def _entry(item: Mapping[str, Any]) -> Entry:
     stored = item.get("lfs")
     lfs: Mapping[str, Any] = stored if isinstance(stored, dict) else {}
     sha256 = lfs.get("oid") or lfs.get("sha256") or ""
-    size = lfs["size"] if type(lfs.get("size")) is int and lfs["size"] >= 0 else item["size"]
+    size = lfs["size"] if type(lfs.get("size")) is int and 0 <= lfs["size"] < MAX_SIZE else item["size"]
     return Entry(
         path=item["path"],
         size=size,

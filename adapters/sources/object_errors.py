@@ -84,7 +84,7 @@ def explain(error: BaseException, where: str, *, file: bool = False) -> Day0Erro
     return InputError(
         f"the store does not answer properly for {where}: {reason}",
         code="E144",
-        remedy="Check the address and AWS_ENDPOINT_URL.",
+        remedy="Check the address, AWS_ENDPOINT_URL and AWS_DEFAULT_REGION.",
     )
 
 

@@ -192,7 +192,7 @@ def open_source(model: str, revision: str | None = None) -> ObjectSource | None:
     variables (AWS_ENDPOINT_URL for other servers than Amazon's) and its configuration files.
 
     Raises:
-        InputError: E105 too many objects, E135 a revision is asked of a store, E147 the digest by which a run
+        InputError: E105 too many objects, E135 a revision is asked of a store, E104 no usable address, E147 the digest by which a run
             pinned the objects is no longer theirs, E140 its library is not
             installed, E141 no such bucket or nothing there, E142 access denied, E143 no credentials, E144
             unreachable, E145 credentials inside the URL, E146 a web address.
@@ -249,10 +249,16 @@ def _store_of(url: str, scheme: str) -> tuple[Any, str]:
         raise InputError(
             f"the library that reads {scheme}:// is not installed", code="E140", remedy=extra
         ) from error
-    except ValueError as error:
-        raise InputError(f"{url} is no address of an object store: {error}", code="E104") from error
+    except Exception as error:  # whatever a library makes of an address; one that it cannot use is no address
+        raise InputError(
+            f"{url} is no address that can be read: {type(error).__name__}",
+            code="E104",
+            remedy="Write it as s3://bucket/prefix, or as its library wants it.",
+        ) from error
     if scheme in _S3:
         store.retries = 1
+        if not root.strip("/"):
+            raise InputError(f"{url} names no bucket", code="E104", remedy="Write it as s3://bucket/prefix.")
     return store, root
 
 

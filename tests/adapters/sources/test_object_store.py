@@ -190,6 +190,8 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
         ("https://example.invalid/models/x/", "E146"),
         ("https://huggingface.co/org/model/tree/main", "E146"),
         ("shelf://x/y", "E132"),
+        ("s3://", "E104"),
+        ("zip://nowhere.zip", "E104"),
     ],
 )
 def test_addresses_that_cannot_be_used(model: str, code: str) -> None:
