@@ -192,10 +192,10 @@ def open_source(model: str, revision: str | None = None) -> ObjectSource | None:
     variables (AWS_ENDPOINT_URL for other servers than Amazon's) and its configuration files.
 
     Raises:
-        InputError: E105 too many objects, E135 a revision is asked of a store, E104 no usable address, E147 the digest by which a run
-            pinned the objects is no longer theirs, E140 its library is not
-            installed, E141 no such bucket or nothing there, E142 access denied, E143 no credentials, E144
-            unreachable, E145 credentials inside the URL, E146 a web address.
+        InputError: E104 no usable address, E105 too many objects, E135 a revision is asked of a store, E140
+            its library is not installed, E141 no such bucket or nothing there, E142 access denied, E143 no
+            credentials, E144 unreachable, E145 credentials inside the URL, E146 a web address, E147 the
+            objects are no longer those that a run has pinned.
     """
     scheme = urlsplit(model).scheme.lower() if "://" in model else ""
     if scheme in ("http", "https"):
