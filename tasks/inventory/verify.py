@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from day0.adapters.base.checkpoint import TensorInfo
+from day0.adapters.base.checkpoint import TensorBlock, tensor_blocks
 from day0.adapters.base.errors import SourceError
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.release import Release
@@ -28,15 +30,15 @@ from day0.adapters.base.values import Number, Value, digest, json_number
 from day0.adapters.sources.content_hash import vouched_hash
 from day0.adapters.sources.staging import Wanted, stager_of
 
-from .verify_file import FileContent, read_content
+from .verify_file import FileContent, Stored, read_content
 
 VERSION = 1  # of what is kept of a shard
 MOST_AT_ONCE = 4  # shards; two cores each, 16 MiB of buffers each
 WRONG = "E211"  # staging met the wrong hash twice
 
 
-class TensorContent(Value):
-    """The numbers of one tensor; see `ContentPattern`."""
+class TensorContent(NamedTuple):
+    """The numbers of one tensor; see `ContentPattern`. A release may have half a million of them."""
 
     name: str
     dtype: str
@@ -105,7 +107,7 @@ class Contents:
     @property
     def digest(self) -> str:
         """Over all that was found: what a record with it depends on."""
-        found = [shard.model_dump(mode="json") for shard in self.shards]
+        found = [sha256(shard.model_dump_json().encode()).hexdigest() for shard in self.shards]
         known = {path: one.model_dump(mode="json") for path, one in self.known.items()}
         return digest([VERSION, found, known])
 
@@ -137,11 +139,8 @@ def verify_weights(release: Release, store: RunStore, progress: Progress = silen
     return Contents(shards, known.files, meter.read, time.monotonic() - began)
 
 
-def _by_file(release: Release) -> Mapping[str, Sequence[TensorInfo]]:
-    held: dict[str, list[TensorInfo]] = {}
-    for info in release.checkpoint.tensors.values():
-        held.setdefault(info.file, []).append(info)
-    return held
+def _by_file(release: Release) -> Mapping[str, TensorBlock]:
+    return {block.file: block for block in tensor_blocks(release.checkpoint.tensors)}
 
 
 @dataclass
@@ -182,7 +181,7 @@ class _Job:
     source: Source
     store: RunStore
     folder: str
-    held: Mapping[str, Sequence[TensorInfo]]
+    held: Mapping[str, TensorBlock]
     meter: _Meter
 
     def run(self, files: Sequence[SourceFile]) -> Sequence[ShardContent]:
@@ -217,7 +216,7 @@ class _Job:
             return kept
         try:
             path = coming.result() if coming is not None else self.source.local_path(file.path)
-            tensors = self.held.get(file.path, ())
+            tensors = self._tensors(file.path)
             content = read_content(file, path, tensors, lambda count: self.meter.add(count, file.path))
         except SourceError as error:
             return ShardContent(
@@ -241,14 +240,21 @@ class _Job:
         except ValidationError:
             return None
 
+    def _tensors(self, path: str) -> Sequence[Stored]:
+        block = self.held.get(path)
+        if block is None:
+            return ()
+        columns = zip(block.names, block.kinds, block.starts, strict=True)
+        return [Stored(name, kind.dtype, start, kind.bytes) for name, kind, start in columns]
+
     def _name(self, file: SourceFile) -> str:
         """Under the file's identity and the layout of its tensors."""
-        layout = [[info.name, info.dtype, info.offset, info.bytes] for info in self.held.get(file.path, ())]
+        layout = [list(tensor) for tensor in self._tensors(file.path)]
         key = digest([VERSION, self.source.name, file.path, file.size, file.identity, layout])
         return f"{self.folder}/{key}.json"
 
 
-def _shard_content(file: SourceFile, content: FileContent, tensors: Sequence[TensorInfo]) -> ShardContent:
+def _shard_content(file: SourceFile, content: FileContent, tensors: Sequence[Stored]) -> ShardContent:
     found = []
     for info in sorted(tensors, key=lambda info: info.name):
         tally = content.tallies[info.name]

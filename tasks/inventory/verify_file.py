@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from day0.adapters.base.checkpoint import TensorInfo
 from day0.adapters.base.errors import SourceError
 from day0.adapters.base.source import SourceFile
 from day0.adapters.sources.content_hash import hasher, vouched_hash
@@ -22,6 +21,15 @@ from .scan import Tally, scan, width_of
 
 BUFFER = 4 * 2**20
 BUFFERS = 4
+
+
+class Stored(NamedTuple):
+    """Where a tensor lies in its file; a release may have half a million of them."""
+
+    name: str
+    dtype: str
+    offset: int
+    bytes: int
 
 
 class Piece(NamedTuple):
@@ -56,7 +64,7 @@ class FileContent:
 
 
 def read_content(
-    file: SourceFile, path: Path, tensors: Sequence[TensorInfo], arrived: Callable[[int], None]
+    file: SourceFile, path: Path, tensors: Sequence[Stored], arrived: Callable[[int], None]
 ) -> FileContent:
     """Reads a file.
 
@@ -97,7 +105,7 @@ def _changed(file: SourceFile, how: str) -> SourceError:
     return SourceError(f"file {file.path} {how}", code="E214", remedy="Wait until it is complete, run again.")
 
 
-def _pieces(size: int, tensors: Sequence[TensorInfo]) -> Iterator[Piece]:
+def _pieces(size: int, tensors: Sequence[Stored]) -> Iterator[Piece]:
     """The whole file in order. A tensor beyond its end counts as far as it goes, an overlapping one not."""
     position = 0
     for info in sorted(tensors, key=lambda info: info.offset):

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from day0.adapters.base.errors import SourceError
+from day0.adapters.base.source import SourceFile
 from day0.adapters.sources import staging_file, staging_place, staging_probe, staging_work
 from day0.adapters.sources.hub import HubSource
 from day0.adapters.sources.resolve import open_source
@@ -246,9 +247,7 @@ def test_a_full_disk_is_told_before_the_first_byte(
     source = opened()
     hub.forget()
     free = 2 * MIB + staging_work.SPARE
-    monkeypatch.setattr(
-        staging_probe.shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(0, 0, free)
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: shutil._ntuple_diskusage(0, 0, free))
     with pytest.raises(SourceError, match="E210") as caught:
         source.stager.stage([Wanted(SHARD.format(index)) for index in range(3)])
     assert str(3 * MIB) in caught.value.message
@@ -270,7 +269,7 @@ def test_a_disk_that_fills_up_meanwhile_keeps_what_has_come(
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(handle, data, offset)
 
-    monkeypatch.setattr(staging_file.os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwrite", pwrite)
     with pytest.raises(SourceError, match="E210"):
         source.local_path(SHARD.format(0))
     monkeypatch.undo()
@@ -372,7 +371,7 @@ def test_parts_of_another_account_are_left_alone(tmp_path: Path, monkeypatch: py
     source = StubSource({"a.bin": b"x" * 10})
     place = StagingPlace(tmp_path, "r1")
     (tmp_path / staging_place.PARTS).mkdir()
-    monkeypatch.setattr(staging_place.os, "access", lambda *args: False)
+    monkeypatch.setattr(os, "access", lambda *args: False)
     assert place.parts(source.files()[0]).parent.name == f"{staging_place.PARTS}-{os.getuid()}"
     assert Stager("stub", source.files(), place, source.stream).ensure("a.bin").read_bytes() == b"x" * 10
 
@@ -419,9 +418,9 @@ class StubSource:
         self.excess = b""
         self.given = 0
 
-    def files(self) -> list[staging_file.SourceFile]:
+    def files(self) -> list[SourceFile]:
         return [
-            staging_file.SourceFile(path=path, size=len(data), identity=f"etag-{len(data)}")
+            SourceFile(path=path, size=len(data), identity=f"etag-{len(data)}")
             for path, data in self.held.items()
         ]
 
