@@ -63,12 +63,10 @@ def check_exclusions(
     weights = [item for item in counted if item.place.counts]
     matching = _Matching(list(patterns), weights, nested=main.nested)
     matching.run(stored)
-    quantized: dict[int, Tally] = matching.quantized
     for number, pattern in enumerate(matching.patterns):
         source = patterns[pattern].source
         check.exclusions.append(_exclusion(number, pattern, source, matching))
-        if number in quantized:
-            check.findings.append(_quantized(pattern, source, quantized[number], matching.schemes[number]))
+    check.findings += _quantized(matching, patterns)
     check.findings += _unmatched(matching, patterns, weights)
     check.findings += _refused(matching, patterns)
     check.excluded_plain, check.excluded_quantized = matching.plain_weights, matching.quantized_weights
@@ -85,8 +83,7 @@ class _Matching:
         self.matcher = NameMatcher(patterns)
         self.numbers = [0] * len(patterns)
         self.low = [0] * len(patterns)
-        self.quantized: dict[int, Tally] = {}
-        self.schemes: dict[int, str] = {}
+        self.quantized: dict[str, tuple[str, set[int], Tally]] = {}
         self.left_out: set[tuple[str, int | None]] = set()
         self.plain_weights = self.quantized_weights = 0
         self._weights, self._nested = weights, nested
@@ -103,10 +100,12 @@ class _Matching:
                 touched |= member
                 for number in which:
                     self.numbers[number] += len(member)
-                    if found is not None:
-                        self.low[number] += len(member)
-                        self.quantized.setdefault(number, Tally()).add(group, member)
-                        self.schemes.setdefault(number, found.scheme)
+                    self.low[number] += len(member) if found is not None else 0
+                if found is not None:
+                    fresh = (found.scheme, set[int](), Tally())
+                    _, numbers, tally = self.quantized.setdefault(group.pattern.text, fresh)
+                    numbers |= which
+                    tally.add(group, member)
             if touched:
                 self.left_out.add((group.pattern.text, group.layer))
                 if found is None:
@@ -142,15 +141,21 @@ def _exclusion(number: int, pattern: NamePattern, source: str, matching: _Matchi
     )  # fmt: skip
 
 
-def _quantized(pattern: NamePattern, source: str, tally: Tally, scheme: str) -> Finding:
-    lines = [line for line in tally.lines() if line]
-    where = f" ({lines[0]})" if lines else ""
-    message = (
-        f"{readable(pattern.shown)} is left out of the quantisation, yet {tally.number} of its tensors are "
-        f"stored in {scheme}, e.g. {readable(tally.example)}{where}"
-    )
-    subject = Subject(kind="tensor", name=tally.example)
-    return make_finding("INV054", subject, message, evidence=[source, tally.example, *lines])
+def _quantized(matching: _Matching, patterns: dict[NamePattern, Declaration]) -> Iterable[Finding]:
+    """One for each pattern of weights that are left out and quantised all the same."""
+    for text, (scheme, numbers, tally) in matching.quantized.items():
+        named = [matching.patterns[number] for number in sorted(numbers)]
+        lines = [line for line in tally.lines() if line]
+        where = f" ({lines[0]})" if lines else ""
+        by = ", ".join(readable(item.shown) for item in named[:3])
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+        message = (
+            f"{readable(text)} is left out by {by}{more}, yet {tally.number} are stored in {scheme}{where}"
+        )
+        sources = dict.fromkeys(patterns[item].source for item in named)
+        yield make_finding(
+            "INV054", Subject(kind="tensor", name=text), message, evidence=[*sources, tally.example, *lines]
+        )
 
 
 def _unmatched(

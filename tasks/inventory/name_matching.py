@@ -12,6 +12,7 @@ from .safe_regex import SafeRegex
 
 # Pattern by name evaluations for one release; 3,500 modules by 500 patterns that need one are 1.75 million.
 MAX_EVALUATIONS = 3_000_000
+_SLOW = 300  # evaluations that one of a pattern with nested repeats counts for: it takes as long
 _REGEX_MARKS = re.compile(r"[\\*+?^$|(\[{]")
 _GLOB_MARKS = re.compile(r"[*?\[]")
 # Some text of the pattern stands for one expert, so that an example does not speak for all of them.
@@ -35,7 +36,7 @@ class NameMatcher:
         self._starts: dict[str, list[int]] = {}
         self._ends: dict[str, list[int]] = {}
         self._whole: dict[str, list[int]] = {}
-        self._tests: dict[str, list[tuple[int, Callable[[str], bool]]]] = {}
+        self._tests: dict[str, list[tuple[int, Callable[[str], bool], int]]] = {}
         for number, item in enumerate(patterns):
             self._take(number, item)
         self._longest = max((len(end) for end in self._ends), default=0)
@@ -53,10 +54,10 @@ class NameMatcher:
         return found
 
     def _tested(self, start: str, name: str) -> Iterable[int]:
-        for number, test in self._tests.get(start, ()):
+        for number, test, cost in self._tests.get(start, ()):
             if number in self.refused:
                 continue
-            self._left -= 1
+            self._left -= cost
             if self._left < 0:
                 self.refused[number] = f"is one of more than {MAX_EVALUATIONS:,} evaluations"
                 continue
@@ -99,12 +100,13 @@ class NameMatcher:
 
     def _add_regex(self, number: int, text: str) -> None:
         try:
-            self._add(number, "", SafeRegex(text).matches)
+            found = SafeRegex(text)
+            self._add(number, "", found.matches, 1 if found.is_plain else _SLOW)
         except RegexRefused as error:
             self.refused[number] = str(error)
 
-    def _add(self, number: int, start: str, test: Callable[[str], bool]) -> None:
-        self._tests.setdefault(start, []).append((number, test))
+    def _add(self, number: int, start: str, test: Callable[[str], bool], cost: int = 1) -> None:
+        self._tests.setdefault(start, []).append((number, test, cost))
 
 
 def _dotted_starts(name: str) -> Iterable[str]:

@@ -89,6 +89,10 @@ def words_format(
     rows, columns = (group.shape[-2], group.shape[-1]) if len(group.shape) >= 2 else (1, 0)
     outputs = scales.shape[-1] if scales is not None and scales.shape else 0
     groups = scales.shape[-2] if scales is not None and len(scales.shape) >= 2 else 0
+    if width == 16:  # AWQ's `gemv_fast`: four weights of a column in an int16
+        packing = Packing(16, 4, "16-bit words of `qweight` (AWQ gemv_fast), 4 bits each", "rows")
+        need = Need((f"{module}.scales",), "scale", any_shape)
+        return WeightFormat("awq", 4, 0, packing, (need,), zero_points=zeros is not None)
     along_output = bool(outputs) and outputs != columns
     seen = 0
     if along_output:

@@ -222,7 +222,7 @@ def _doubts(seen: Seen) -> Iterable[Finding]:
     tallies: dict[tuple[str, str, str], Tally] = {}
     for item in seen.counted:
         found = seen.stored.format(item.group) if item.place.counts else None
-        if found is None:
+        if found is None or not item.group.elements:
             continue
         text, group = item.group.pattern.text, item.group
         if found.doubt:

@@ -59,6 +59,11 @@ class SafeRegex:
         few = all(parser.counts[kind] <= most for kind, most in _FEW.items())
         self._plain = re.compile(pattern) if few and not parser.nested else None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether Python's own engine is quick enough for it."""
+        return self._plain is not None
+
     def ends(self, text: str) -> int:
         """The positions, as bits, at which a match that begins with the text may end; 0 for no match.
 

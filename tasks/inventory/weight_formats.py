@@ -5,6 +5,8 @@ What the tensors show comes first; what is declared decides only where shapes le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from day0.adapters.base.dtypes import BITS
 
 from .packed import MX_GROUP, NVFP4_GROUP, Packing
@@ -43,6 +45,8 @@ def weight_format(group: Group, near: Neighbours, declared: QuantizationPart | N
         return compressed_format(group, near, declared, f"{module}.{name.removesuffix('_packed')}")
     if name == "qweight":
         return words_format(group, near, declared, module)
+    if name in ("B", "q_weight", "trellis"):
+        return _reordered(group, near, declared, module)
     if name == "W_q":
         return _hqq(group, near, declared, module)
     if name == "codes" and near.first(group, f"{module}.codebooks"):
@@ -57,6 +61,7 @@ def _fp8(group: Group, near: Neighbours, declared: QuantizationPart | None) -> W
     block = _declared_block(declared)
     need = Need(scale_names(text), "scale", floating_scale(group.shape, block))
     side = near.first(group, *need.names)
+    size: int | Sequence[int]
     scheme, size = block_of_scale(group.shape, side.shape, block) if side else ("fp8_tensor", 0)
     if side is None and declared and declared.scheme.startswith("fp8"):
         scheme, size = declared.scheme, declared.group
@@ -89,6 +94,28 @@ def _blocks(group: Group, near: Neighbours, scales: str) -> WeightFormat:
     need = Need((scales,), "scale", same_shape(group.shape[:-1]))
     packing = Packing(8, 4, "mxfp4: two weights a byte in `_blocks`, one scale a block", "blocks")
     return WeightFormat("mxfp4", 4, size or MX_GROUP, packing, (need,))
+
+
+def _reordered(
+    group: Group, near: Neighbours, declared: QuantizationPart | None, module: str
+) -> WeightFormat | None:
+    """Weights laid out for one kernel: Marlin's `B`, ExLlama's `q_weight` and `trellis`."""
+    bits = declared.bits if declared and declared.bits else 4
+    if group.pattern.segments[-1] == "B":
+        if near.first(group, f"{module}.s") is None:
+            return None
+        packing = Packing(32, bits, f"32-bit words of `B` (Marlin), {bits} bits each", "")
+        return WeightFormat("gptq", bits, 0, packing, (Need((f"{module}.s",), "scale", any_shape),))
+    if group.pattern.segments[-1] == "trellis":  # tiles of 16 x 16 weights in 16 x bits words of 16 bits
+        words = group.shape[-1] if group.shape else 0
+        packing = Packing(256, max(words, 1), "tiles of 256 weights in `trellis` (EXL3)", "")
+        return WeightFormat("mixed", words // 16, 0, packing, (Need((f"{module}.suh",), "scale", any_shape),))
+    order = near.first(group, f"{module}.q_invperm", f"{module}.q_perm")
+    if order is None or len(group.shape) != 2 or not order.shape:
+        return None
+    # Bits differ within one tensor; the order of the inputs tells how many there are.
+    packing = Packing(order.shape[-1], max(group.shape[0], 1), "rows of mixed bits in `q_weight` (EXL2)", "")
+    return WeightFormat("mixed", 0, 0, packing, (Need((f"{module}.q_scale",), "scale", any_shape),))
 
 
 def _hqq(group: Group, near: Neighbours, declared: QuantizationPart | None, module: str) -> WeightFormat:

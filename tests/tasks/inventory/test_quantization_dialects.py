@@ -1,4 +1,4 @@
-"""Sections and files of every dialect, in the shapes that their writers give them, against the normal form."""
+"""Sections and files of every dialect, in the shapes that their writers give them, in the normal form."""
 
 from __future__ import annotations
 
@@ -58,13 +58,24 @@ def quark(dtype: str, scheme: str, size: Any = None, **more: Any) -> dict[str, A
         **more,
     }
     inputs = {"dtype": dtype, "qscheme": scheme, "group_size": size, "is_dynamic": True}
-    return {"quant_method": "quark", "global_quant_config": {"weight": weight, "input_tensors": inputs,
-            "output_tensors": None, "bias": None}, "exclude": ["lm_head"], "layer_quant_config": {}}  # fmt: skip
+    return {
+        "quant_method": "quark",
+        "global_quant_config": {
+            "weight": weight,
+            "input_tensors": inputs,
+            "output_tensors": None,
+            "bias": None,
+        },
+        "exclude": ["lm_head"],
+        "layer_quant_config": {},
+    }
 
 
 def torchao(kind: str, **data: Any) -> dict[str, Any]:
-    return {"quant_method": "torchao",
-            "quant_type": {"default": {"_type": kind, "_version": 1, "_data": data}}}  # fmt: skip
+    return {
+        "quant_method": "torchao",
+        "quant_type": {"default": {"_type": kind, "_version": 1, "_data": data}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -82,26 +93,59 @@ def torchao(kind: str, **data: Any) -> dict[str, Any]:
         ({"bits": 4, "group_size": 128, "desc_act": False}, ("gptq", 4, 128)),
         ({"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}, ("awq", 4, 64)),
         ({"w_bit": 4, "q_group_size": 128, "zero_point": True, "version": "GEMV"}, ("awq", 4, 128)),
-        ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True,
-          "packing_format": "auto_round:auto_gptq"}, ("gptq", 4, 128)),
-        ({"quant_method": "auto-round", "bits": 4, "group_size": 32,
-          "packing_format": "auto_round:auto_awq"}, ("awq", 4, 32)),
+        (
+            {
+                "quant_method": "auto-round",
+                "bits": 4,
+                "group_size": 128,
+                "sym": True,
+                "packing_format": "auto_round:auto_gptq",
+            },
+            ("gptq", 4, 128),
+        ),
+        (
+            {
+                "quant_method": "auto-round",
+                "bits": 4,
+                "group_size": 32,
+                "packing_format": "auto_round:auto_awq",
+            },
+            ("awq", 4, 32),
+        ),
         # bitsandbytes
-        ({"quant_method": "bitsandbytes", "_load_in_4bit": True, "bnb_4bit_quant_type": "fp4"}, ("bnb", 4, 64)),
+        (
+            {"quant_method": "bitsandbytes", "_load_in_4bit": True, "bnb_4bit_quant_type": "fp4"},
+            ("bnb", 4, 64),
+        ),
         ({"quant_method": "bitsandbytes", "load_in_8bit": True}, ("bnb", 8, 0)),
         # compressed-tensors
         (compressed(group(INT4, ["Linear"])), ("int4_group", 4, 128)),
         (compressed(group(NVFP4, ["Linear"], LOCAL), format="nvfp4-pack-quantized"), ("nvfp4", 4, 16)),
-        (compressed(group({**NVFP4, "strategy": "group", "group_size": 32}, ["Linear"]),
-                    format="mxfp4-pack-quantized"), ("mxfp4", 4, 32)),
-        (compressed(group({**FP8, "strategy": "block", "block_structure": [128, 128]}, ["Linear"])),
-         ("fp8_block", 8, [128, 128])),
-        (compressed(group({**FP8, "strategy": "group", "group_size": 32}, ["Linear"])), ("fp8_block", 8, [1, 32])),
-        (compressed(group({"num_bits": 8, "type": "int", "strategy": "channel"}, ["Linear"])), ("int8", 8, 0)),
+        (
+            compressed(
+                group({**NVFP4, "strategy": "group", "group_size": 32}, ["Linear"]),
+                format="mxfp4-pack-quantized",
+            ),
+            ("mxfp4", 4, 32),
+        ),
+        (
+            compressed(group({**FP8, "strategy": "block", "block_structure": [128, 128]}, ["Linear"])),
+            ("fp8_block", 8, [128, 128]),
+        ),
+        (
+            compressed(group({**FP8, "strategy": "group", "group_size": 32}, ["Linear"])),
+            ("fp8_block", 8, [1, 32]),
+        ),
+        (
+            compressed(group({"num_bits": 8, "type": "int", "strategy": "channel"}, ["Linear"])),
+            ("int8", 8, 0),
+        ),
         (compressed(group({**INT4, "num_bits": 3}, ["Linear"])), ("mixed", 3, 128)),
         (compressed(group(INT4, ["re:.*experts.*"]), group(FP8, ["re:.*self_attn.*"])), ("mixed", 0, 0)),
-        (compressed(group(INT4, ["Linear"]), group({**INT4, "group_size": 32}, ["re:.*down_proj"])),
-         ("int4_group", 4, 0)),
+        (
+            compressed(group(INT4, ["Linear"]), group({**INT4, "group_size": 32}, ["re:.*down_proj"])),
+            ("int4_group", 4, 0),
+        ),
         # modelopt, pasted into config.json in both ways
         (modelopt("FP8"), ("fp8_tensor", 8, 0)),
         (modelopt("FP8_PER_CHANNEL_PER_TOKEN"), ("fp8_channel", 8, 0)),
@@ -112,12 +156,26 @@ def torchao(kind: str, **data: Any) -> dict[str, Any]:
         (modelopt("INT8_SQ"), ("int8", 8, 0)),
         ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "group_size": 16}, ("nvfp4", 4, 16)),
         ({"quant_method": "modelopt_fp4", "quant_algo": "nvfp4"}, ("nvfp4", 4, 16)),
-        (modelopt("MIXED_PRECISION", quantized_layers={
-            "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
-            "model.layers.0.mlp.experts.0.up_proj": {"quant_algo": "NVFP4", "group_size": 16}}), ("mixed", 0, 0)),
-        (modelopt("MIXED_PRECISION", quantized_layers={
-            "model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
-            "model.layers.0.mlp.gate_proj": {"quant_algo": "UNQUANTIZED"}}), ("nvfp4", 4, 16)),
+        (
+            modelopt(
+                "MIXED_PRECISION",
+                quantized_layers={
+                    "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
+                    "model.layers.0.mlp.experts.0.up_proj": {"quant_algo": "NVFP4", "group_size": 16},
+                },
+            ),
+            ("mixed", 0, 0),
+        ),
+        (
+            modelopt(
+                "MIXED_PRECISION",
+                quantized_layers={
+                    "model.layers.0.mlp.up_proj": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+                    "model.layers.0.mlp.gate_proj": {"quant_algo": "UNQUANTIZED"},
+                },
+            ),
+            ("nvfp4", 4, 16),
+        ),
         (modelopt(None, kv_cache_quant_algo="FP8"), ("none", 0, 0)),
         # Quark
         (quark("fp8_e4m3", "per_tensor"), ("fp8_tensor", 8, 0)),
@@ -125,25 +183,48 @@ def torchao(kind: str, **data: Any) -> dict[str, Any]:
         (quark("fp4", "per_group", 32, scale_format="e8m0"), ("mxfp4", 4, 32)),
         (quark("int4", "per_group", 128), ("int4_group", 4, 128)),
         (quark("int8", "per_tensor"), ("int8", 8, 0)),
-        ({**quark("fp8_e4m3", "per_tensor"), "layer_quant_config": {
-            "*experts*": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}}}, ("mixed", 0, 0)),
+        (
+            {
+                **quark("fp8_e4m3", "per_tensor"),
+                "layer_quant_config": {
+                    "*experts*": {"weight": {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}}
+                },
+            },
+            ("mixed", 0, 0),
+        ),
         # torchao
         (torchao("Int4WeightOnlyConfig", group_size=32), ("int4_group", 4, 32)),
         (torchao("Int8WeightOnlyConfig"), ("int8", 8, 0)),
         (torchao("Int8DynamicActivationInt8WeightConfig"), ("int8", 8, 0)),
-        (torchao("Float8DynamicActivationFloat8WeightConfig",
-                 granularity=[{"_type": "PerRow"}]), ("fp8_channel", 8, 0)),
-        ({"quant_method": "torchao", "quant_type": "int4_weight_only",
-          "quant_type_kwargs": {"group_size": 64}}, ("int4_group", 4, 64)),
+        (
+            torchao("Float8DynamicActivationFloat8WeightConfig", granularity=[{"_type": "PerRow"}]),
+            ("fp8_channel", 8, 0),
+        ),
+        (
+            {
+                "quant_method": "torchao",
+                "quant_type": "int4_weight_only",
+                "quant_type_kwargs": {"group_size": 64},
+            },
+            ("int4_group", 4, 64),
+        ),
         # MLX
         ({"group_size": 64, "bits": 8}, ("int8", 8, 64)),
         ({"group_size": 64, "bits": 6}, ("mixed", 6, 64)),
         ({"group_size": 32, "bits": 4, "mode": "mxfp4"}, ("mxfp4", 4, 32)),
-        ({"group_size": 64, "bits": 4, "model.layers.0.mlp.down_proj": {"group_size": 64, "bits": 6}},
-         ("mixed", 0, 0)),
+        (
+            {"group_size": 64, "bits": 4, "model.layers.0.mlp.down_proj": {"group_size": 64, "bits": 6}},
+            ("mixed", 0, 0),
+        ),
         # the rest of transformers' quantizers
-        ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}},
-          "skip_modules": ["lm_head"]}, ("int4_group", 4, 64)),
+        (
+            {
+                "quant_method": "hqq",
+                "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}},
+                "skip_modules": ["lm_head"],
+            },
+            ("int4_group", 4, 64),
+        ),
         ({"quant_method": "eetq", "weights": "int8"}, ("int8", 8, 0)),
         ({"quant_method": "quanto", "weights": "int4"}, ("int4_group", 4, 0)),
         ({"quant_method": "aqlm", "in_group_size": 8, "nbits_per_codebook": 16}, ("mixed", 2, 0)),
@@ -152,7 +233,7 @@ def torchao(kind: str, **data: Any) -> dict[str, Any]:
         ({"quant_method": "smoothquant", "bits": 8}, ("int8", 8, 0)),
         ({"quant_method": "modelslim"}, ("modelslim", 8, 0)),
     ],
-)  # fmt: skip
+)
 def test_normal_form(section: dict[str, Any], form: tuple[str, int, Any]) -> None:
     found = normal(section)
     assert (found.scheme, found.bits, found.group) == form
@@ -172,8 +253,11 @@ def test_sections_at_any_depth(key: str, depth: int) -> None:
 
 def test_mixed_parts_keep_their_targets_and_activations() -> None:
     static = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False}
-    section = compressed(group(INT4, ["re:.*experts.*"]), group(FP8, ["re:.*self_attn.*", "re:.*mlp"], static),
-                         kv_cache_scheme={"num_bits": 8, "type": "float", "dynamic": False})  # fmt: skip
+    section = compressed(
+        group(INT4, ["re:.*experts.*"]),
+        group(FP8, ["re:.*self_attn.*", "re:.*mlp"], static),
+        kv_cache_scheme={"num_bits": 8, "type": "float", "dynamic": False},
+    )
     found = normal(section)
     experts, attention = found.parts
     assert (experts.scheme, experts.bits, experts.group) == ("int4_group", 4, 128)
@@ -189,13 +273,21 @@ def test_mixed_parts_keep_their_targets_and_activations() -> None:
 @pytest.mark.parametrize(
     ("declared", "dtype"),
     [
-        ("FP8", "fp8_e4m3"), ("fp8_e5m2", "fp8_e5m2"), ("INT8", "int8"), ("NVFP4", "fp4_e2m1"),
+        ("FP8", "fp8_e4m3"),
+        ("fp8_e5m2", "fp8_e5m2"),
+        ("INT8", "int8"),
+        ("NVFP4", "fp4_e2m1"),
         ({"num_bits": 8, "type": "float", "dynamic": True}, "fp8_e4m3"),
         ({"num_bits": 8, "type": "int"}, "int8"),
         ({"*k_proj": {"output_tensors": {"dtype": "fp8_e4m3"}}, "*v_proj": {}}, "fp8_e4m3"),
-        ("auto", ""), ("", ""), ({}, ""), (7, ""), ([1], ""), ("int3", "unknown"),
+        ("auto", ""),
+        ("", ""),
+        ({}, ""),
+        (7, ""),
+        ([1], ""),
+        ("int3", "unknown"),
     ],
-)  # fmt: skip
+)
 def test_kv_cache_in_every_form(declared: Any, dtype: str) -> None:
     found = normal({"quant_method": "fp8", "kv_cache_scheme": declared})
     assert (found.kv_cache.dtype if found.kv_cache else "") == dtype
@@ -211,21 +303,54 @@ def test_symmetry_and_zero_points() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "form", "source"),
     [
-        ("hf_quant_config.json", modelopt("NVFP4", group_size=16, exclude_modules=["lm_head"]),
-         ("nvfp4", 4, 16), "hf_quant_config.json#/quantization"),
-        ("quantize_config.json", {"bits": 4, "group_size": 128, "damp_percent": 0.1, "desc_act": True,
-                                  "sym": True, "true_sequential": True}, ("gptq", 4, 128), "quantize_config.json#"),
-        ("quant_config.json", {"zero_point": True, "q_group_size": 64, "w_bit": 4, "version": "GEMM"},
-         ("awq", 4, 64), "quant_config.json#"),
-        ("quant_model_description.json", {"model_quant_type": "W8A8_DYNAMIC", "model.norm.weight": "FLOAT",
-                                          "model.layers.0.mlp.up_proj.weight": "W8A8_DYNAMIC"},
-         ("modelslim", 8, 0), "quant_model_description.json#"),
-        ("quant_model_description_w4a8.json", {"model_quant_type": "W4A8_DYNAMIC", "lm_head.weight": "FLOAT",
-                                               "model.layers.0.mlp.up_proj.weight": "W4A8_DYNAMIC",
-                                               "model.layers.0.self_attn.q_proj.weight": "W8A8_DYNAMIC"},
-         ("mixed", 0, 0), "quant_model_description_w4a8.json#"),
+        (
+            "hf_quant_config.json",
+            modelopt("NVFP4", group_size=16, exclude_modules=["lm_head"]),
+            ("nvfp4", 4, 16),
+            "hf_quant_config.json#/quantization",
+        ),
+        (
+            "quantize_config.json",
+            {
+                "bits": 4,
+                "group_size": 128,
+                "damp_percent": 0.1,
+                "desc_act": True,
+                "sym": True,
+                "true_sequential": True,
+            },
+            ("gptq", 4, 128),
+            "quantize_config.json#",
+        ),
+        (
+            "quant_config.json",
+            {"zero_point": True, "q_group_size": 64, "w_bit": 4, "version": "GEMM"},
+            ("awq", 4, 64),
+            "quant_config.json#",
+        ),
+        (
+            "quant_model_description.json",
+            {
+                "model_quant_type": "W8A8_DYNAMIC",
+                "model.norm.weight": "FLOAT",
+                "model.layers.0.mlp.up_proj.weight": "W8A8_DYNAMIC",
+            },
+            ("modelslim", 8, 0),
+            "quant_model_description.json#",
+        ),
+        (
+            "quant_model_description_w4a8.json",
+            {
+                "model_quant_type": "W4A8_DYNAMIC",
+                "lm_head.weight": "FLOAT",
+                "model.layers.0.mlp.up_proj.weight": "W4A8_DYNAMIC",
+                "model.layers.0.self_attn.q_proj.weight": "W8A8_DYNAMIC",
+            },
+            ("mixed", 0, 0),
+            "quant_model_description_w4a8.json#",
+        ),
     ],
-)  # fmt: skip
+)
 def test_files_of_their_own(name: str, content: Any, form: tuple[str, int, Any], source: str) -> None:
     declared = of_file(name, content)
     assert declared.normal is not None
@@ -236,9 +361,14 @@ def test_files_of_their_own(name: str, content: Any, form: tuple[str, int, Any],
 
 
 def test_modelslim_keeps_what_it_leaves_plain() -> None:
-    words = {"model_quant_type": "W8A8", "lm_head.weight": "FLOAT", "model.norm.weight": "FLOAT",
-             "model.layers.0.mlp.up_proj.weight": "W8A8", "model.layers.0.mlp.up_proj.deq_scale": "W8A8",
-             "model.layers.0.mlp.gate.weight": "FLOAT"}  # fmt: skip
+    words = {
+        "model_quant_type": "W8A8",
+        "lm_head.weight": "FLOAT",
+        "model.norm.weight": "FLOAT",
+        "model.layers.0.mlp.up_proj.weight": "W8A8",
+        "model.layers.0.mlp.up_proj.deq_scale": "W8A8",
+        "model.layers.0.mlp.gate.weight": "FLOAT",
+    }
     declared = of_file("quant_model_description.json", words)
     assert declared.normal is not None
     assert list(declared.normal.excluded) == ["lm_head", "model.layers.0.mlp.gate"]
@@ -270,27 +400,94 @@ def test_an_unknown_dialect_is_kept_raw() -> None:
     assert record.facts.quantization.dialect == "fantasy"
 
 
-_WORDS = st.sampled_from([
-    "fp8", "compressed-tensors", "modelopt", "quark", "gptq", "awq", "mxfp4", "torchao", "hqq", "auto-round",
-    "bitsandbytes", "aqlm", "FP8", "NVFP4", "MIXED_PRECISION", "re:(a+)+$", "re:(", "*", "Linear", "lm_head",
-    "model.layers.0", "int", "float", "block", "W8A8", "FLOAT", "[", "re:\\1", "",
-])  # fmt: skip
-_KEYS = st.sampled_from([
-    "quant_method", "bits", "group_size", "weights", "targets", "config_groups", "group_0", "ignore", "num_bits",
-    "type", "strategy", "block_structure", "input_activations", "quant_algo", "quantized_layers", "exclude_modules",
-    "modules_to_not_convert", "global_quant_config", "layer_quant_config", "weight", "dtype", "kv_cache_scheme",
-    "quant_type", "default", "_type", "_data", "dynamic", "extra_config", "quantization", "weight_block_size",
-    "quant_config", "expert_dtype", "model.layers.0.mlp", "lm_head.weight", "model_quant_type", "exclude",
-])  # fmt: skip
+_WORDS = st.sampled_from(
+    [
+        "fp8",
+        "compressed-tensors",
+        "modelopt",
+        "quark",
+        "gptq",
+        "awq",
+        "mxfp4",
+        "torchao",
+        "hqq",
+        "auto-round",
+        "bitsandbytes",
+        "aqlm",
+        "FP8",
+        "NVFP4",
+        "MIXED_PRECISION",
+        "re:(a+)+$",
+        "re:(",
+        "*",
+        "Linear",
+        "lm_head",
+        "model.layers.0",
+        "int",
+        "float",
+        "block",
+        "W8A8",
+        "FLOAT",
+        "[",
+        "re:\\1",
+        "",
+    ]
+)
+_KEYS = st.sampled_from(
+    [
+        "quant_method",
+        "bits",
+        "group_size",
+        "weights",
+        "targets",
+        "config_groups",
+        "group_0",
+        "ignore",
+        "num_bits",
+        "type",
+        "strategy",
+        "block_structure",
+        "input_activations",
+        "quant_algo",
+        "quantized_layers",
+        "exclude_modules",
+        "modules_to_not_convert",
+        "global_quant_config",
+        "layer_quant_config",
+        "weight",
+        "dtype",
+        "kv_cache_scheme",
+        "quant_type",
+        "default",
+        "_type",
+        "_data",
+        "dynamic",
+        "extra_config",
+        "quantization",
+        "weight_block_size",
+        "quant_config",
+        "expert_dtype",
+        "model.layers.0.mlp",
+        "lm_head.weight",
+        "model_quant_type",
+        "exclude",
+    ]
+)
 _LEAF = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 2**66), _WORDS, st.floats(allow_nan=False, allow_infinity=False), st.text()
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 2**66),
+    _WORDS,
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(),
 )
 _SECTION = st.recursive(
     st.dictionaries(_KEYS, _LEAF, max_size=6),
-    lambda inner: st.dictionaries(_KEYS, st.one_of(_LEAF, inner, st.lists(st.one_of(_LEAF, inner), max_size=3)),
-                                  max_size=6),
+    lambda inner: st.dictionaries(
+        _KEYS, st.one_of(_LEAF, inner, st.lists(st.one_of(_LEAF, inner), max_size=3)), max_size=6
+    ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60, deadline=None)

@@ -21,11 +21,21 @@ Take = Callable[..., InventoryRecord]
 
 HIDDEN, INNER, VOCABULARY, EXPERTS = 64, 128, 256, 4
 CONFIG: dict[str, Any] = {
-    "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "torch_dtype": "bfloat16",
-    "hidden_size": HIDDEN, "intermediate_size": INNER, "moe_intermediate_size": INNER, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16, "vocab_size": VOCABULARY,
-    "n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "tie_word_embeddings": False,
-}  # fmt: skip
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "torch_dtype": "bfloat16",
+    "hidden_size": HIDDEN,
+    "intermediate_size": INNER,
+    "moe_intermediate_size": INNER,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "vocab_size": VOCABULARY,
+    "n_routed_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "tie_word_embeddings": False,
+}
 Pack = Callable[[str, int, int], Layout]
 PROJECTIONS = (("gate", INNER, HIDDEN), ("up", INNER, HIDDEN), ("down", HIDDEN, INNER))
 
@@ -113,14 +123,18 @@ def awq(module: str, rows: int, columns: int) -> Layout:
 
 def mxfp4_packed(module: str, rows: int, columns: int) -> Layout:
     """Kimi-K3: two fp4 a byte, one E8M0 scale for 32 of them kept as a byte."""
-    return {f"{module}.weight_packed": ("U8", (rows, columns // 2)),
-            f"{module}.weight_scale": ("U8", (rows, columns // 32))}  # fmt: skip
+    return {
+        f"{module}.weight_packed": ("U8", (rows, columns // 2)),
+        f"{module}.weight_scale": ("U8", (rows, columns // 32)),
+    }
 
 
 def fp4_int8(module: str, rows: int, columns: int) -> Layout:
     """DeepSeek-V4: two fp4 in an I8, E8M0 scales under `.scale`."""
-    return {f"{module}.weight": ("I8", (rows, columns // 2)),
-            f"{module}.scale": ("F8_E8M0", (rows, columns // 32))}  # fmt: skip
+    return {
+        f"{module}.weight": ("I8", (rows, columns // 2)),
+        f"{module}.scale": ("F8_E8M0", (rows, columns // 32)),
+    }
 
 
 def nvfp4(module: str, rows: int, columns: int) -> Layout:
@@ -176,10 +190,12 @@ def blocks(rows: int, columns: int, size: int = 32) -> Sequence[int]:
 def compressed(bits: int, group: int, **more: Any) -> dict[str, Any]:
     weights = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": True}
     return {
-        "quant_method": "compressed-tensors", "format": "pack-quantized",
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
         "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}},
-        "ignore": ["lm_head", "re:.*self_attn.*", "re:.*mlp.gate$"], **more,
-    }  # fmt: skip
+        "ignore": ["lm_head", "re:.*self_attn.*", "re:.*mlp.gate$"],
+        **more,
+    }
 
 
 MXFP4_GROUP = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
@@ -198,23 +214,45 @@ QUANTISATION = tuple(f"INV0{number}" for number in (22, 23, 31, *range(50, 60)))
         (compressed(4, 32), words(4), 4),
         (compressed(3, 32), words(3), 3),
         (compressed(8, 32), words(8), 8),
-        ({"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized",
-          "config_groups": {"group_0": {"targets": ["Linear"], "weights": MXFP4_GROUP}},
-          "ignore": ["lm_head", "re:.*self_attn.*"]}, mxfp4_packed, 4),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "mxfp4-pack-quantized",
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": MXFP4_GROUP}},
+                "ignore": ["lm_head", "re:.*self_attn.*"],
+            },
+            mxfp4_packed,
+            4,
+        ),
         (None, fp4_int8, 4),
         ({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": True}, gptq(4), 4),
         ({"quant_method": "gptq", "bits": 3, "group_size": 32, "desc_act": False, "sym": False}, gptq(3), 3),
         ({"quant_method": "gptq", "bits": 2, "group_size": 32, "sym": True}, gptq(2, order=False), 2),
         ({"quant_method": "gptq", "bits": 8, "group_size": 32, "sym": True}, gptq(8), 8),
         ({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}, awq, 4),
-        ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4", "exclude_modules": ["lm_head", "*self_attn*"]},
-         nvfp4, 4),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "W4A16_NVFP4",
+                "exclude_modules": ["lm_head", "*self_attn*"],
+            },
+            nvfp4,
+            4,
+        ),
         ({"group_size": 32, "bits": 3}, mlx(3), 3),
         ({"group_size": 32, "bits": 6}, mlx(6), 6),
-        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
-          "bnb_4bit_use_double_quant": True}, bnb, 4),
+        (
+            {
+                "quant_method": "bitsandbytes",
+                "load_in_4bit": True,
+                "bnb_4bit_quant_type": "nf4",
+                "bnb_4bit_use_double_quant": True,
+            },
+            bnb,
+            4,
+        ),
     ],
-)  # fmt: skip
+)
 def test_trap_13_packed_weights_are_counted_by_the_ratio_of_bits(
     take: Take, section: dict[str, Any] | None, pack: Pack, bits: int
 ) -> None:
@@ -246,8 +284,11 @@ def test_trap_13_bits_come_from_the_tensors_where_the_config_is_wrong(take: Take
 def deepseek_v4(expert: Pack = fp4_int8) -> Layout:
     """Names of the release: no `model.`, `ffn` and `attn`, scales under `.scale`, fp8 beside fp4."""
     block = fp8("scale", lambda rows, columns: blocks(rows, columns, 128), "F8_E8M0")
-    found: Layout = {"embed.weight": ("BF16", (VOCABULARY, HIDDEN)), "norm.weight": ("BF16", (HIDDEN,)),
-                     "head.weight": ("BF16", (VOCABULARY, HIDDEN))}  # fmt: skip
+    found: Layout = {
+        "embed.weight": ("BF16", (VOCABULARY, HIDDEN)),
+        "norm.weight": ("BF16", (HIDDEN,)),
+        "head.weight": ("BF16", (VOCABULARY, HIDDEN)),
+    }
     for layer in range(2):
         for name in ("wq_a", "wq_b", "wkv", "wo_a"):
             found |= block(f"layers.{layer}.attn.{name}", 4 * HIDDEN, HIDDEN)
@@ -258,9 +299,17 @@ def deepseek_v4(expert: Pack = fp4_int8) -> Layout:
     return found
 
 
-V4 = {**CONFIG, "model_type": "deepseek_v4",
-      "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128], "fmt": "e4m3",
-                              "scale_fmt": "ue8m0", "activation_scheme": "dynamic"}}  # fmt: skip
+V4 = {
+    **CONFIG,
+    "model_type": "deepseek_v4",
+    "quantization_config": {
+        "quant_method": "fp8",
+        "weight_block_size": [128, 128],
+        "fmt": "e4m3",
+        "scale_fmt": "ue8m0",
+        "activation_scheme": "dynamic",
+    },
+}
 
 
 @pytest.mark.parametrize("key", [None, "fp4"])
@@ -390,10 +439,15 @@ def attention(scale: str, shape: Sequence[int], dtype: str = "F32") -> Layout:
         ({"quant_method": "fp8", "activation_scheme": "dynamic"}, attention("weight_scale", ())),
         ({"quant_method": "fp8", "activation_scheme": "dynamic"}, attention("scale_weight", (1,))),
         ({"quant_method": "fbgemm_fp8"}, attention("weight_scale", (576, 1), "BF16")),
-        ({"quant_method": "quark", "global_quant_config":
-          {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_channel"}}}, attention("weight_scale", (576,))),
+        (
+            {
+                "quant_method": "quark",
+                "global_quant_config": {"weight": {"dtype": "fp8_e4m3", "qscheme": "per_channel"}},
+            },
+            attention("weight_scale", (576,)),
+        ),
     ],
-)  # fmt: skip
+)
 def test_trap_25_every_name_and_grain_of_fp8_scales(
     take: Take, section: dict[str, Any] | None, layout: Layout
 ) -> None:
@@ -460,8 +514,11 @@ def test_trap_26_activation_scales_are_asked_for_only_where_activations_are_quan
 
 
 def test_trap_26_excluded_but_quantised(take: Take) -> None:
-    section = {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4",
-               "exclude_modules": ["lm_head", "*self_attn*", "*mlp.gate"]}  # fmt: skip
+    section = {
+        "quant_method": "modelopt",
+        "quant_algo": "W4A16_NVFP4",
+        "exclude_modules": ["lm_head", "*self_attn*", "*mlp.gate"],
+    }
     record = take({**CONFIG, "quantization_config": section}, mixture(nvfp4, head=nvfp4))
     (finding,) = of(record, "INV054")
     assert finding.severity == "error"
@@ -474,8 +531,11 @@ def test_trap_26_excluded_but_quantised(take: Take) -> None:
 
 def test_trap_26_scales_of_a_plain_head_are_an_orphan(take: Take) -> None:
     layout = mixture(nvfp4) | {"lm_head.weight_scale": ("F8_E4M3", (VOCABULARY, HIDDEN // 16))}
-    section = {"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4",
-               "exclude_modules": ["lm_head", "*self_attn*", "*mlp.gate"]}  # fmt: skip
+    section = {
+        "quant_method": "modelopt",
+        "quant_algo": "W4A16_NVFP4",
+        "exclude_modules": ["lm_head", "*self_attn*", "*mlp.gate"],
+    }
     (finding,) = of(take({**CONFIG, "quantization_config": section}, layout), "INV023")
     assert "plain precision (bf16)" in finding.message
 
@@ -488,26 +548,52 @@ def static_fp8(module: str, rows: int, columns: int) -> Layout:
 
 
 def modelopt_file(**more: Any) -> dict[str, Any]:
-    return {"producer": {"name": "modelopt", "version": "0.29.0"},
-            "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head", "*mlp.gate"], **more}}  # fmt: skip
+    return {
+        "producer": {"name": "modelopt", "version": "0.29.0"},
+        "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head", "*mlp.gate"], **more},
+    }
 
 
 @pytest.mark.parametrize(
     ("section", "files", "source"),
     [
         (None, {"hf_quant_config": modelopt_file()}, "hf_quant_config.json#/quantization"),
-        ({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", "*mlp.gate"]}, {},
-         "config.json#/quantization_config"),
-        ({"quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*mlp.gate$"],
-          "config_groups": {"group_0": {"targets": ["Linear"],
-                                        "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"},
-                                        "input_activations": {"num_bits": 8, "type": "float",
-                                                              "strategy": "tensor", "dynamic": False}}}}, {},
-         "config.json#/quantization_config"),
-        ({"quant_method": "fp8", "activation_scheme": "static",
-          "modules_to_not_convert": ["lm_head", "mlp.gate"]}, {}, "config.json#/quantization_config"),
+        (
+            {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", "*mlp.gate"]},
+            {},
+            "config.json#/quantization_config",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["lm_head", "re:.*mlp.gate$"],
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["Linear"],
+                        "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"},
+                        "input_activations": {
+                            "num_bits": 8,
+                            "type": "float",
+                            "strategy": "tensor",
+                            "dynamic": False,
+                        },
+                    }
+                },
+            },
+            {},
+            "config.json#/quantization_config",
+        ),
+        (
+            {
+                "quant_method": "fp8",
+                "activation_scheme": "static",
+                "modules_to_not_convert": ["lm_head", "mlp.gate"],
+            },
+            {},
+            "config.json#/quantization_config",
+        ),
     ],
-)  # fmt: skip
+)
 def test_trap_27_all_dialects_end_in_one_form(
     take: Take, section: dict[str, Any] | None, files: dict[str, Any], source: str
 ) -> None:
@@ -567,8 +653,11 @@ def test_trap_27_kv_cache_declared_and_no_scales_shipped(take: Take) -> None:
 
 def test_trap_27_files_that_leave_out_different_modules(take: Take) -> None:
     section = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head", "*mlp.gate", "*q_proj"]}
-    record = take({**CONFIG, "quantization_config": section}, mixture(static_fp8, attention=static_fp8),
-                  hf_quant_config=modelopt_file())  # fmt: skip
+    record = take(
+        {**CONFIG, "quantization_config": section},
+        mixture(static_fp8, attention=static_fp8),
+        hf_quant_config=modelopt_file(),
+    )
     (differing,) = of(record, "INV053")
     assert "only the first leaves out *q_proj" in differing.message
     assert of(record, "INV054")  # and q_proj is quantised all the same
@@ -626,12 +715,20 @@ def test_trap_29_ascend_modelslim_without_a_section(tmp_path: Path, described: b
     names = list(layout)
     half = len(names) // 2
     for number, part in enumerate((names[:half], names[half:]), 1):
-        write_filled(tmp_path / f"quant_model_weights-{number:05}-of-00002.safetensors",
-                     {name: layout[name] for name in part})  # fmt: skip
+        write_filled(
+            tmp_path / f"quant_model_weights-{number:05}-of-00002.safetensors",
+            {name: layout[name] for name in part},
+        )
     write_filled(tmp_path / "rot.safetensors", {"rot.global_rotation": ("F32", (HIDDEN, HIDDEN))})
     if described:
-        words = {name: "FLOAT" if kind in ("BF16", "F32") and name.endswith(".weight") else
-                 "W8A8_DYNAMIC" if "experts" in name else "W8A8" for name, (kind, _) in layout.items()}  # fmt: skip
+        words = {
+            name: "FLOAT"
+            if kind in ("BF16", "F32") and name.endswith(".weight")
+            else "W8A8_DYNAMIC"
+            if "experts" in name
+            else "W8A8"
+            for name, (kind, _) in layout.items()
+        }
         (tmp_path / "quant_model_description.json").write_text(
             json.dumps({"model_quant_type": "W8A8", **words})
         )
@@ -640,8 +737,11 @@ def test_trap_29_ascend_modelslim_without_a_section(tmp_path: Path, described: b
     assert facts.quantization.scheme == "modelslim"
     assert facts.quantization.bits == 8
     assert facts.totals.logical_params == LOGICAL
-    assert {row.role for row in facts.patterns if row.pattern.endswith(("deq_scale", "quant_bias",
-            "input_offset", "weight_offset", "rotation"))} == {"aux"}  # fmt: skip
+    assert {
+        row.role
+        for row in facts.patterns
+        if row.pattern.endswith(("deq_scale", "quant_bias", "input_offset", "weight_offset", "rotation"))
+    } == {"aux"}
     assert of(record, "INV023", "INV051", "INV054") == []
     if described:
         assert "lm_head" in facts.quantization.excluded
