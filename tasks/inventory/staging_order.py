@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
-from day0.adapters.base.checkpoint import Checkpoint
+from day0.adapters.base.checkpoint import Checkpoint, tensor_blocks
 from day0.adapters.base.source import SourceFile
 from day0.adapters.sources.ranges import joined
 from day0.adapters.sources.staging import Wanted
@@ -41,10 +41,12 @@ def staging_order(
     steps = tensor_steps(checkpoint, facts)
     by_step: dict[Step, dict[str, list[tuple[int, int]]]] = {}
     shards = set(checkpoint.shards)
-    for name, info in checkpoint.tensors.items():
-        if info.file in shards:
-            places = by_step.setdefault(steps[name], {}).setdefault(info.file, [])
-            places.append((info.offset, info.offset + info.bytes))
+    for block in tensor_blocks(checkpoint.tensors):
+        if block.file not in shards:
+            continue
+        for name, kind, start in zip(block.names, block.kinds, block.starts, strict=True):
+            places = by_step.setdefault(steps[name], {}).setdefault(block.file, [])
+            places.append((start, start + kind.bytes))
     small = [file.path for file in files if _is_small(file)]
     ranges = [
         Wanted(file, joined(places)) for _, held in sorted(by_step.items()) for file, places in held.items()
