@@ -75,11 +75,12 @@ _SIDE_OF_WEIGHT = (
 )  # fmt: skip
 _SIDE_IN_MODULE = frozenset({
     "scale", "scales", "biases", "qzeros", "zeros", "g_idx", "input_scale", "output_scale",
-    "input_zero_point",
-    "k_scale", "v_scale", "q_scale", "input_global_scale", "input_offset", "deq_scale", "quant_bias",
-    "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale", "qscale_weight", "qscale_act",
-    "activation_scale", "act_scale", "act_scales", "smooth_scale", "smoothing_factor", "input_scale_ub",
-    "scale_bias", "bias_scale", "weight_global_scale", "codebooks", "s", "workspace", "q_scale_max", "q_groups", "q_invperm", "q_perm", "q_group_map", "suh", "svh", "su", "sv", "mcg", "mul1",
+    "input_zero_point", "k_scale", "v_scale", "q_scale", "input_global_scale", "input_offset",
+    "deq_scale", "quant_bias", "scale_weight", "scale_input", "scb", "weight_format", "pre_quant_scale",
+    "qscale_weight", "qscale_act", "activation_scale", "act_scale", "act_scales", "smooth_scale",
+    "smoothing_factor", "input_scale_ub", "scale_bias", "bias_scale", "weight_global_scale",
+    "codebooks", "s", "workspace", "q_scale_max", "q_groups", "q_invperm", "q_perm", "q_group_map",
+    "suh", "svh", "su", "sv", "mcg", "mul1",
 })  # fmt: skip
 _SIDE_BELOW_WEIGHT = frozenset({
     "absmax", "quant_map", "nested_absmax", "nested_quant_map", "_scale", "_shift", "_zero_point", "scale",
