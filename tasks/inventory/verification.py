@@ -197,8 +197,10 @@ def _number_findings(patterns: Iterable[ContentPattern], norm_adds_one: bool) ->
 
 
 def _must_not_vanish(row: ContentPattern, norm_adds_one: bool) -> bool:
-    """A weight whose zeros switch something off; biases start at zero and may stay there."""
+    """A weight or scale whose zeros switch something off; biases and zero points may be zero."""
     name = row.pattern.rpartition(".")[2].lower()
+    if row.role == "aux":
+        return "scale" in name
     if row.role in _NOT_WEIGHTS or "bias" in name or name in ("sinks", "dt", "a_log", "d"):
         return False
     return not (row.role == "norm" and norm_adds_one)

@@ -143,6 +143,39 @@ def test_integers_packed_codes_and_scales(tmp_path: Path) -> None:
     assert row(record, "model.layers.{l}.mlp.down_proj.weight").zero_tensors == 1
 
 
+def test_scales_of_zero_are_told_and_zero_points_are_not(tmp_path: Path) -> None:
+    root = "model.layers.0.mlp.up_proj"
+    tensors = {
+        f"{root}.weight": ("F8_E4M3", [8, 8], words("u1", [0x38] * 64)),
+        f"{root}.weight_scale_inv": ("F32", [1, 1], bytes(4)),
+        f"{root}.weight_zero_point": ("I8", [8], bytes(8)),
+    }
+    record, _ = verified(release(tmp_path / "m", tensors), tmp_path / "store")
+    told = [found.subject.name for found in record.findings if found.code == "INV083"]
+    assert told == [f"{root}.weight_scale_inv"]
+
+
+def test_gguf_is_hashed_and_its_plain_tensors_are_looked_at(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    folder = tmp_path / "m"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    path = folder / "model.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("output_norm.weight", np.array([1, np.inf, 2, 3], np.float32))
+    blocks = gguf.quants.quantize(np.ones((32, 32), np.float32), gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("blk.0.attn_q.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    record, _ = verified(folder, tmp_path / "store")
+    found = outcome(record)
+    assert found.shards[0].sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert (found.inf, found.tensors, found.unchecked) == (1, 1, 1)
+    assert {"INV082", "INV085"} <= set(codes(record))
+
+
 def test_a_very_large_weight_and_an_infinite_mask(tmp_path: Path) -> None:
     tensors = {
         Q: ("F32", [2, 2], np.array([1, 2, -3e7, 4], "<f4").tobytes()),
