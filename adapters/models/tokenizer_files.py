@@ -16,6 +16,8 @@ MAX_ENTRIES = 2_000_000  # the largest published vocabularies have some 300,000;
 _POINTER = b"version https://git-lfs"
 _SPM_KINDS = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 _CONTROL = (2, 3)  # SentencePiece's piece types UNKNOWN and CONTROL
+_PIECE, _PIECE_TYPE = 0x0A, 0x18  # keys of its fields `pieces` and `type`
+_FIRST_PIECES = 512  # whose texts are kept; special ones stand there
 
 
 class TokenizerFileError(ValueError):
@@ -120,7 +122,7 @@ def _tokenizer_json(data: bytes) -> Vocabulary:
     else:
         default = "bpe" if bytes(model.merges) else "wordpiece"
         base = _plain(kind or default, _decode(raw, dict[str, int]))
-    added: list[_Added] = _decode(bytes(held.added_tokens), list[_Added])
+    added: list[_Added] = _decode(bytes(held.added_tokens), list[_Added] | None) or []
     beside = {token.id: token.content for token in added}
     known = set(base.tokens.values())
     return Vocabulary(
@@ -184,26 +186,32 @@ def _tiktoken(data: bytes) -> Vocabulary:
 def _sentencepiece(data: bytes) -> Vocabulary:
     """SentencePiece's ModelProto by its wire format: pieces are field 1, the trainer's settings field 2."""
     tokens: dict[str, int] = {}
-    kind, number, settings = "", 0, {}
+    kind, number, place, end = "", 0, 0, len(data)
     try:
-        for tag, value in _fields(data):
-            if tag == 1 and isinstance(value, bytes):
-                piece = dict(_fields(value))
-                if piece.get(3, 1) in _CONTROL or number < 512:
+        while place < end:
+            if data[place] != _PIECE:
+                tag, value, place = _field(data, place)
+                if tag == 2 and isinstance(value, bytes):
+                    kind = _SPM_KINDS.get(int(dict(_fields(value)).get(3, 1)), "")
+                continue
+            length, place = _varint(data, place + 1)
+            stop = place + length
+            if stop > end or length < 2:
+                raise IndexError(place)
+            # A piece of a type of its own ends with it; the 250,000 plain ones need not be taken apart.
+            if number < _FIRST_PIECES or data[stop - 2] == _PIECE_TYPE:
+                piece = dict(_fields(data[place:stop]))
+                if number < _FIRST_PIECES or piece.get(3, 1) in _CONTROL:
                     tokens[_text(piece.get(1, b""))] = number
-                number += 1
-                if number > MAX_ENTRIES:
-                    raise TokenizerFileError(f"more than {MAX_ENTRIES} pieces")
-            elif tag == 2 and isinstance(value, bytes):
-                settings = dict(_fields(value))
-                kind = _SPM_KINDS.get(int(settings.get(3, 1)), "")
+            number, place = number + 1, stop
+            if number > MAX_ENTRIES:
+                raise TokenizerFileError(f"more than {MAX_ENTRIES} pieces")
     except (IndexError, TypeError, UnicodeError):
         raise TokenizerFileError("not a SentencePiece model") from None
     if not number:
         raise TokenizerFileError("a SentencePiece model without pieces")
-    return Vocabulary(
-        kind=f"sentencepiece {kind}".strip(), base=number, highest=number - 1, tokens=tokens, ids=number
-    )
+    kind = f"sentencepiece {kind}".strip()
+    return Vocabulary(kind, base=number, highest=number - 1, tokens=tokens, ids=number)
 
 
 def _text(value: Any) -> str:
@@ -217,24 +225,28 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
         IndexError: it ends within a field.
         TypeError: a wire type that is not in use.
     """
-    place, end = 0, len(data)
-    while place < end:
-        key, place = _varint(data, place)
-        wire = key & 7
-        if wire == 0:
-            value, place = _varint(data, place)
-            yield key >> 3, value
-            continue
-        if wire == 2:
-            length, place = _varint(data, place)
-        elif wire in (1, 5):
-            length = 8 if wire == 1 else 4
-        else:
-            raise TypeError(wire)
-        if place + length > end:
-            raise IndexError(place)
-        yield key >> 3, data[place : place + length]
-        place += length
+    place = 0
+    while place < len(data):
+        tag, value, place = _field(data, place)
+        yield tag, value
+
+
+def _field(data: bytes, place: int) -> tuple[int, Any, int]:
+    """One field and where the next one is."""
+    key, place = _varint(data, place)
+    wire = key & 7
+    if wire == 0:
+        value, place = _varint(data, place)
+        return key >> 3, value, place
+    if wire == 2:
+        length, place = _varint(data, place)
+    elif wire in (1, 5):
+        length = 8 if wire == 1 else 4
+    else:
+        raise TypeError(wire)
+    if place + length > len(data):
+        raise IndexError(place)
+    return key >> 3, data[place : place + length], place + length
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 from day0.adapters.checkpoints.strict_json import JsonError, parse_strict, shorten
 from day0.adapters.models.tokenizer_files import TokenizerFileError, Vocabulary, read_vocabulary
 
-from ..finding import Finding, Subject, make_finding
+from ..finding import Finding, Severity, Subject, make_finding
 from .chat_templates import absent_finding, read_templates
 from .record_structure import Tokenizer
 from .roles import LOW_PRECISION
@@ -182,7 +182,11 @@ def _remarks(seen: Seen, tokenizer: Tokenizer, has_vocabulary: bool) -> Sequence
                 f"the release embeds {tokenizer.embedding_rows} tokens and has no tokenizer.json, "
                 "SentencePiece, tiktoken or vocabulary file"
             )
-            findings.append(make_finding("INV060", Subject(kind="model", name="tokenizer"), message))
+            # Weights and config alone are a copy for a machine; a published release is for people.
+            published = bool(tokenizer.files) or "README.md" in seen.texts.held
+            subject = Subject(kind="model", name="tokenizer")
+            severity: Severity | None = None if published else "info"
+            findings.append(make_finding("INV060", subject, message, severity=severity))
     elif not tokenizer.chat_templates and has_vocabulary:
         absent = absent_finding(_names(seen))
         findings += [absent] if absent else []
