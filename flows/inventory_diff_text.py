@@ -97,7 +97,10 @@ def _place(change: LayerChange) -> tuple[str, str, str]:
 
 
 def _cell(value: Any) -> str:
-    text = "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    named = {None: "none", True: "yes", False: "no"}
+    if value is None or isinstance(value, bool):
+        return named[value]
+    text = f"{value:,}" if isinstance(value, int) else str(value)
     if len(text) <= _CELL:
         return text
     return f"a list of {len(value)}" if isinstance(value, list | tuple) else f"{text[:_CELL]}..."

@@ -32,9 +32,10 @@ def inventory_of(name: str, store: str, options: RunOptions) -> InventoryRecord:
     Raises:
         InputError: the model cannot be used; E168, the file holds no inventory that this version reads.
     """
-    record = _saved(Path(name))
-    if record is None:
-        record = run_up_to(STAGE, name, None, None, store, options)
+    saved = _saved(Path(name))
+    if saved is not None:
+        return saved
+    record = run_up_to(STAGE, name, None, None, store, options)
     assert isinstance(record, InventoryRecord)
     return record
 

@@ -37,13 +37,16 @@ class SplitTensor(Protocol):
     """
 
     @property
-    def pattern(self) -> str: ...  # noqa: D102  # a protocol's attribute
+    def pattern(self) -> str:
+        """Name without indices."""
 
     @property
-    def owner(self) -> str: ...  # noqa: D102
+    def owner(self) -> str:
+        """Role of the weight that it is or serves."""
 
     @property
-    def shape(self) -> Sequence[int]: ...  # noqa: D102
+    def shape(self) -> Sequence[int]:
+        """As stored."""
 
 
 def split_kind(tensor: SplitTensor) -> str:

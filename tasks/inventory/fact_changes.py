@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from day0.adapters.base.values import Value
@@ -10,6 +10,7 @@ from day0.adapters.base.values import Value
 from .config_facts import text_part
 from .index_sets import format_indices
 from .record import InventoryFacts
+from .record_structure import Tokenizer
 from .structural_change import Changed
 
 KINDS = "kind of layers "
@@ -35,14 +36,10 @@ def _facts(before: InventoryFacts, after: InventoryFacts) -> Iterator[Changed]:
     yield from _architecture(before, after)
     yield from _layers(before, after)
     yield from _quantization(before, after)
-    yield from _leaves("precision", "", *(_needs(facts) for facts in (before, after)))
-    yield from _leaves("architecture", "", *(_structure(facts) for facts in (before, after)))
-    yield from _leaves("embeddings", "tied", *(_plain(facts.tied_embeddings) for facts in (before, after)))
+    for topic, of in _TOPICS:
+        yield from _leaves(topic, "", of(before), of(after))
     yield from _tokenizer(before, after)
     yield from _code(before, after)
-    yield from _leaves("support", "", *(_support(facts) for facts in (before, after)))
-    yield from _leaves("totals", "", *(_totals(facts) for facts in (before, after)))
-    yield from _leaves("files", "", *(_files(facts) for facts in (before, after)))
 
 
 def config_changes(before: InventoryFacts, after: InventoryFacts) -> tuple[Sequence[Changed], int]:
@@ -58,7 +55,7 @@ def _config(before: InventoryFacts, after: InventoryFacts) -> Iterator[Changed]:
     if old[1] == new[1]:
         yield from _leaves("config", "", before.config, after.config)
         return
-    flat = [_flattened(facts.config, part) for facts, part in ((before, old), (after, new))]
+    flat = _flattened(before.config, old), _flattened(after.config, new)
     for change in _leaves("config", "", *flat):
         key = change.name.split("/")[1]
         gone = change.after is None
@@ -121,12 +118,23 @@ def _tokenizer(before: InventoryFacts, after: InventoryFacts) -> Iterator[Change
     for name in ("kind", "tokenizer_class", "base_tokens", "added_tokens", "tokens", "ids", "embedding_rows"):
         if getattr(old, name) != getattr(new, name):
             yield Changed(topic="tokenizer", name=name, before=getattr(old, name), after=getattr(new, name))
-    tokens = [{token.text: token.id for token in tokenizer.special_tokens} for tokenizer in (old, new)]
-    yield from _leaves("tokenizer", "special token ", *tokens)
-    ids = [{stated.source: list(stated.ids) for stated in tokenizer.stated_ids} for tokenizer in (old, new)]
-    yield from _leaves("tokenizer", "stated ids ", *ids)
-    templates = [{one.name: one.sha256 for one in tokenizer.chat_templates} for tokenizer in (old, new)]
-    yield from _leaves("tokenizer", "chat template ", *templates)
+    for name, of in _NAMED:
+        yield from _leaves("tokenizer", name, of(old), of(new))
+
+
+def _tokens(tokenizer: Tokenizer) -> Mapping[str, Any]:
+    return {token.text: token.id for token in tokenizer.special_tokens}
+
+
+def _ids(tokenizer: Tokenizer) -> Mapping[str, Any]:
+    return {stated.source: list(stated.ids) for stated in tokenizer.stated_ids}
+
+
+def _templates(tokenizer: Tokenizer) -> Mapping[str, Any]:
+    return {template.name: template.sha256 for template in tokenizer.chat_templates}
+
+
+_NAMED = (("special token ", _tokens), ("stated ids ", _ids), ("chat template ", _templates))
 
 
 def _code(before: InventoryFacts, after: InventoryFacts) -> Iterator[Changed]:
@@ -179,6 +187,17 @@ def _files(facts: InventoryFacts) -> Mapping[str, Any]:
 
 def _plain(value: Value, *without: str) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude=set(without))
+
+
+def _tied(facts: InventoryFacts) -> Mapping[str, Any]:
+    tied = facts.tied_embeddings
+    return {"tied by config": tied.config, "tied by tensors": tied.tensors}
+
+
+_TOPICS: Sequence[tuple[str, Callable[[InventoryFacts], Mapping[str, Any]]]] = (
+    ("architecture", _structure), ("precision", _needs), ("embeddings", _tied), ("support", _support),
+    ("totals", _totals), ("files", _files),
+)  # fmt: skip
 
 
 def _sets(topic: str, name: str, before: set[str], after: set[str]) -> Iterator[Changed]:

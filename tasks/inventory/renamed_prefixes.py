@@ -50,8 +50,8 @@ def _candidates(lost: set[tuple[str, str]], found: set[tuple[str, str]]) -> Coun
     """Pairs of prefixes -> patterns that they explain; a pair shares its longest common end."""
     by_end: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for part, name in found:
-        segments = name.split(".")
-        by_end.setdefault((part, *segments[-2:]), []).append(tuple(segments))
+        segments = tuple(name.split("."))
+        by_end.setdefault((part, *segments[-2:]), []).append(segments)
     number: Counter[tuple[str, str]] = Counter()
     for part, name in lost:
         segments = tuple(name.split("."))

@@ -81,9 +81,9 @@ def _sentences(
         yield from (told for _, told in whole if told)
     elif rows_of(before) or rows_of(after):
         yield f"tensors are known only of the {'earlier' if rows_of(before) else 'later'} one"
-    for change in tensors.dtypes:
-        name = _PLURALS.get(change.role, change.role)
-        yield f"{name} went from {_dtype(change.before)} to {_dtype(change.after)}"
+    for stored in tensors.dtypes:
+        name = _PLURALS.get(stored.role, stored.role)
+        yield f"{name} went from {_dtype(stored.before)} to {_dtype(stored.after)}"
     facts = {(change.topic, change.name): change for change in changed}
     for change in changed:
         if change.name.startswith(KINDS):

@@ -109,6 +109,12 @@ def test_flags_that_cannot_be_used(
     assert "Traceback" not in captured.err
 
 
+def test_progress_goes_to_standard_error_in_plain_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inventory", release("a"), "--json"]) == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert any(line.startswith("headers 2/2 ") and line.endswith(" bytes") for line in lines), lines
+
+
 def test_diff_of_two_folders(capfd: pytest.CaptureFixture[str]) -> None:
     before, after = release("a"), release("b", rope_theta=1)
     assert cli.main(["inventory", "diff", before, after]) == 0
