@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -34,11 +34,16 @@ def new_run_id(model: str, targets: Sequence[str]) -> str:
     return f"{moment}-{digest([model, list(targets), os.getpid(), time.time_ns()])[:8]}"
 
 
-def pin_model(model: str, revision: str | None) -> tuple[str, str | None]:
+def pin_model(model: str, revision: str | None, *, listing: bool = False) -> tuple[str, str | None]:
     """The model's name without a revision, and the commit that all stages will read.
 
     A folder or a bare config has no commit; its stages see its files' identities. Whether there is a config
     that can be read is found out here, before anything heavy starts.
+
+    Args:
+        model: as a person named it.
+        revision: commit, tag or branch.
+        listing: whether a release that is listed is enough even where its files are withheld.
 
     Raises:
         InputError: the model as named cannot be used.
@@ -50,7 +55,7 @@ def pin_model(model: str, revision: str | None) -> tuple[str, str | None]:
     if Path(name).is_file():
         return name, None
     source = open_source(name, named)
-    with suppress(AccessError):  # its listing alone is worth a record
+    with suppress(AccessError) if listing else nullcontext():
         read_config(source)
     return name, None if Path(name).is_dir() else source.revision
 
@@ -68,15 +73,29 @@ def check_targets(targets: Sequence[str]) -> None:
 
 
 def start_job(
-    model: str, revision: str | None, targets: Sequence[str], store: str, options: RunOptions
+    model: str,
+    revision: str | None,
+    targets: Sequence[str],
+    store: str,
+    options: RunOptions,
+    *,
+    listing: bool = False,
 ) -> StageJob:
     """The job of a new run, before any target is asked.
+
+    Args:
+        model: as a person named it.
+        revision: commit, tag or branch.
+        targets: their texts.
+        store: root of the run store.
+        options: settings of the run.
+        listing: see `pin_model`.
 
     Raises:
         InputError: the model as named cannot be used, or a target is unknown.
     """
     check_targets(targets)
-    name, commit = pin_model(model, revision)
+    name, commit = pin_model(model, revision, listing=listing)
     return StageJob(run=new_run_id(name, targets), store=store, model=name, revision=commit, options=options)
 
 

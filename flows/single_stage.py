@@ -35,7 +35,8 @@ def run_up_to(
     Raises:
         Day0Error: the model or the target cannot be used, or inventory cannot read anything of it.
     """
-    job = start_job(model, revision, [target] if target else [], store, options)
+    alone = stage == "inventory"  # nothing else has anything to say of a release that is merely listed
+    job = start_job(model, revision, [target] if target else [], store, options, listing=alone)
     inventory = take_inventory(job)
     if stage == "inventory":
         return read_ref(job, RECORD_KINDS[stage], inventory)
