@@ -223,12 +223,14 @@ class StagingWork:
                 self._stop.set()
 
     def _work(self) -> None:
+        is_done = False
         try:
             while not self._stop.is_set() and self._next():
                 pass
-        except BaseException:
-            self._stop.set()
-            raise
+            is_done = True
+        finally:
+            if not is_done:  # one stream's error, or an interrupt, ends all
+                self._stop.set()
 
     def _next(self) -> bool:
         """Does one unit that nobody else works on; False where there is none left."""
