@@ -93,9 +93,13 @@ def _heads(facts: ConfigFacts, layers: Sequence[Layer], splits: Splits) -> Itera
         for key in ("linear_num_key_heads", "linear_num_value_heads"):
             if facts.integer(key) % tensor:
                 yield f"{facts.integer(key)} {key} % {tensor} = {facts.integer(key) % tensor}"
-    if "state_space" in kinds and facts.integer("mamba_num_heads", "mamba_n_heads") % tensor:
-        number = facts.integer("mamba_num_heads", "mamba_n_heads")
-        yield f"{number} state-space heads % {tensor} = {number % tensor}"
+    if "state_space" in kinds:
+        own = (
+            () if "num_attention_heads" in facts.text else ("num_heads",)
+        )  # a pure Mamba's, without a prefix
+        number = facts.integer("mamba_num_heads", "mamba_n_heads", *own)
+        if number % tensor:
+            yield f"{number} state-space heads % {tensor} = {number % tensor}"
 
 
 def _widths(facts: ConfigFacts, layers: Sequence[Layer], splits: Splits) -> Iterator[str]:

@@ -252,6 +252,29 @@ def test_traffic_of_a_token(deepseek: InventoryRecord) -> None:
     }
 
 
+def test_recurrent_state_is_split_by_heads() -> None:
+    config = {"model_type": "mamba2", "hidden_size": 4096, "num_hidden_layers": 4, "state_size": 128,
+              "num_heads": 128, "head_dim": 64, "n_groups": 8, "conv_kernel": 4, "expand": 2}  # fmt: skip
+    found = small(config, {}, "tp=1", "tp=4", "tp=3")
+    whole, four = memory(found, "tp=1"), memory(found, "tp=4")
+    assert whole.state_bytes_per_sequence_max == found.facts.state_bytes_per_sequence
+    assert four.state_bytes_per_sequence_max == whole.state_bytes_per_sequence_max // 4
+    assert memory(found, "tp=3").reason == "128 state-space heads % 3 = 2"
+    assert share(found, "model.layers.0", "attention").inner == "x [B, T, 8192], state [B, 8192, 128]"
+
+
+def test_linear_attention_beside_full_attention() -> None:
+    config = {"model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 8, "head_dim": 256,
+              "num_attention_heads": 16, "num_key_value_heads": 2, "full_attention_interval": 4,
+              "linear_num_value_heads": 32, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+              "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4}  # fmt: skip
+    found = small(config, {}, "tp=4")
+    linear, full = (share(found, f"model.layers.{index}", "attention") for index in (0, 3))
+    assert linear.inner == "q and k [B, T, 16, 128], v [B, T, 32, 128], state [B, 32, 128, 128]"
+    assert (linear.kv_bytes_per_token, full.kv_bytes_per_token) == (0, 2 * 2 * 256 * 2)
+    assert memory(found, "tp=4").kv_bytes_per_token_max == 2 * 2 * 256 * 2  # two layers, one of two KV heads
+
+
 def test_usual_layouts_where_none_is_asked_for() -> None:
     found = [item.layout for item in held(small(MIXTRAL, mixtral_tensors())).memory]
     assert found == [parse_layout(text).text for text in ("tp=1", "tp=8", "tp=8,ep=8", "pp=8")]
