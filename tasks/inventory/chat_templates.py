@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from jinja2 import TemplateError, nodes
@@ -18,6 +19,8 @@ from ..finding import Finding, Subject, make_finding
 from .record_structure import ChatTemplate
 
 MAX_CHARACTERS = 1_000_000  # the longest published ones have some 30,000
+MAX_TEMPLATES = 50
+_LONGEST = 200  # characters of a stranger's name
 _ADDITIONAL = re.compile(r"additional_chat_templates/([^/]+)\.jinja")
 _CHAT_NAME = re.compile(r"(?i)(?:^|[-_/ .])(instruct|chat|it|sft|dpo)(?:$|[-_/ .@])")
 _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
@@ -52,7 +55,8 @@ def read_templates(
         tokenizer_config: as parsed.
         others: `chat_template.json` as parsed; empty for none.
     """
-    templates = [_read(name, source, text) for name, source, text in _found(held, tokenizer_config, others)]
+    found = islice(_found(held, tokenizer_config, others), MAX_TEMPLATES)
+    templates = [_read(name[:_LONGEST], source[:_LONGEST], text) for name, source, text in found]
     findings = [_refused(template) for template in templates if template.error]
     defaults = {template.sha256: template.source for template in templates if template.name == "default"}
     if len(defaults) > 1:

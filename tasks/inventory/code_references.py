@@ -11,6 +11,7 @@ from .record_trust import CodeReference
 
 # `kernels-community/flash-attn@v1:flash_attn_func`, as transformers takes it for an attention implementation.
 _HUB_KERNEL = re.compile(r"(?:paged\|)?([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@[^:]*)?(?::.*)?")
+_LONGEST = 300  # characters of a stranger's key
 _MAX = 500  # references in the record; real configs have some ten
 
 
@@ -27,7 +28,7 @@ def code_references(configs: Mapping[str, Mapping[str, Any]]) -> Sequence[CodeRe
             found += list(_auto_map(where, part.get("auto_map")))
             found += list(_pipelines(where, part.get("custom_pipelines")))
             found += list(_kernels(where, part))
-    return found[:_MAX]
+    return [item.model_copy(update={"key": item.key[:_LONGEST]}) for item in found[:_MAX]]
 
 
 def _auto_map(where: str, value: Any) -> Iterable[CodeReference]:

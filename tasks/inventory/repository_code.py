@@ -16,6 +16,7 @@ from .support import is_native
 
 MAX_BYTES = 6_000_000  # of code in all; parsing takes some 2 s a megabyte, real releases carry 0.3 MB
 _MAX_CALLS = 1000
+_MAX_CLASSES = 500  # of one file
 _BINARIES = (".so", ".pyd", ".pyc", ".dll", ".dylib")
 _CONFIGS = ("tokenizer_config.json", "generation_config.json", "preprocessor_config.json",
             "processor_config.json", "video_preprocessor_config.json")  # fmt: skip
@@ -113,12 +114,12 @@ def _file(reading: Reading) -> CodeFile:
         lines=reading.lines,
         classes=tuple(
             CodeClass(name=name, line=line, bases=bases)
-            for name, line, bases in sorted(reading.classes, key=lambda item: item[1])
+            for name, line, bases in sorted(reading.classes, key=lambda item: item[1])[:_MAX_CLASSES]
         ),
         functions=reading.functions,
         packages=tuple(sorted(reading.packages)),
         relative=tuple(sorted(reading.relative)),
-        missing=tuple(sorted(reading.missing)),
+        missing=tuple(sorted(reading.missing))[:_MAX_CLASSES],
         error=reading.error,
     )
 

@@ -15,6 +15,8 @@ from .record_structure import SpecialToken, StatedIds
 USES = ("bos", "eos", "pad")
 _TOKEN_KEYS = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
 _MAX_LISTED = 512  # special tokens in the record; some tokenizers reserve thousands
+_MAX_IDS = 1000  # of one statement
+_LONGEST = 200  # characters of a token's text in the record
 
 
 @dataclass
@@ -78,7 +80,10 @@ def special_tokens(texts: TokenTexts) -> Sequence[SpecialToken]:
             if text not in found and number in texts.special:
                 found[text] = SpecialToken(text=text, id=number, sources=tuple(sources))
     ordered = sorted(found.values(), key=lambda token: (token.id is None, token.id or 0, token.text))
-    return ordered[:_MAX_LISTED]
+    return [
+        token.model_copy(update={"text": token.text[:_LONGEST], "sources": token.sources[:10]})
+        for token in ordered[:_MAX_LISTED]
+    ]
 
 
 def stated_ids(
@@ -184,9 +189,8 @@ def _two_texts(texts: TokenTexts) -> Iterable[Finding]:
 def _ids(value: Any) -> tuple[int, ...]:
     """The ids of a statement; negative ones mean none."""
     items = value if isinstance(value, list | tuple) else [value]
-    return tuple(
-        item for item in items if isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 2**53
-    )
+    counts = (item for item in items if isinstance(item, int) and not isinstance(item, bool))
+    return tuple(item for item in counts if 0 <= item < 2**53)[:_MAX_IDS]
 
 
 def _text(value: Any) -> str | None:

@@ -29,7 +29,8 @@ _BIASED = {
 _BIAS_KEYS = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias", "use_attention_bias")
 _HARDWIRED = ("qwen2", "qwen2_moe", "qwen2_vl", "qwen2_5_vl", "qwen2_vl_text", "qwen2_5_vl_text", "qwen")
 _SCORING = ("scoring_func", "score_func", "score_function", "moe_router_activation_func",
-            "moe_score_function", "moe_router_score_function", "router_score_function", "router_scoring_func")  # fmt: skip
+            "moe_score_function", "moe_router_score_function", "router_score_function",
+            "router_scoring_func")  # fmt: skip
 _CORRECTION = re.compile(r"score_correction_bias$|^correction_bias$|^expert_bias$|^exp_probs_b$")
 _CONFIG = Subject(kind="config", name="config.json")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from day0.adapters.checkpoints.release import open_release
 from day0.tasks.inventory.code_references import code_references
@@ -132,3 +134,35 @@ def test_scales_are_exponents_or_wide() -> None:
         ("aux", "fp32", "fp32"),
         ("aux", "e8m0", "e8m0"),
     ]
+
+
+_KEYS = st.sampled_from([
+    "bos_token", "eos_token_id", "pad_token_id", "added_tokens_decoder", "chat_template", "content",
+    "template", "name", "auto_map", "1", "_attn_implementation", "rope_parameters", "rope_scaling",
+    "mrope_section", "no_rope_layers", "custom_pipelines", "impl", "text_config", "moe", "num_experts",
+    "linear_attn_config", "full_attn_layers",
+])  # fmt: skip
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 2**60) | st.text(max_size=5) | st.floats(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | _KEYS, inner, max_size=4)
+    ),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=40, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(_KEYS, _JSON, max_size=6),
+    st.dictionaries(
+        st.sampled_from(["tokenizer_config__json", "special_tokens_map__json", "added_tokens__json",
+                         "chat_template__json", "generation_config__json", "tokenizer__json", "net__py",
+                         "README__md", "tokenizer__model"]),
+        _JSON.map(json.dumps) | st.text(max_size=60), max_size=5,
+    ),
+)  # fmt: skip
+def test_any_small_files_end_in_a_record(
+    tmp_path_factory: pytest.TempPathFactory, config: dict[str, Any], files: dict[str, str]
+) -> None:
+    record = take(tmp_path_factory.mktemp("any"), config, **files)
+    assert json.loads(record.model_dump_json())["facts"]["totals"]["tensors"] == 1
