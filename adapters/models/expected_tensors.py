@@ -119,7 +119,7 @@ def _linear_weights(model: Any) -> frozenset[str]:
     found = []
     for path, module in model.named_modules():
         for name, value in module.named_parameters(recurse=False):
-            stacked = value.dim() == 3 and not isinstance(module, torch.nn.modules.conv._ConvNd)
+            stacked = value.dim() == 3 and "expert" in path
             if stacked or (isinstance(module, torch.nn.Linear) and name == "weight"):
                 found.append(f"{path}.{name}" if path else name)
     return frozenset(found)

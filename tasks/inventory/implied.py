@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorKind
-from day0.adapters.base.dtypes import num_bytes
 from day0.adapters.checkpoints.table import TensorTable
-from day0.adapters.models.expected_run import Answer, ImpliedTensor, ask_expected, builder
+from day0.adapters.models.expected_run import Answer, ask_expected, builder
 
 from ..finding import Finding, Subject, make_finding
 from .counts import Counted, active_params, pattern_table, totals
@@ -49,7 +48,9 @@ def read_implied(seen: Seen) -> Part:
     if answer.reason:
         record = Implied(reason=answer.reason, by=implied_by() if answer is not NOT_ASKED else "")
         return Part({"implied": record}, _unknown(answer), {"/implied": "computed:nothing"})
-    storage = DeclaredStorage(seen.declared.declarations)
+    dtype = seen.facts.architecture.dtype
+    storage = DeclaredStorage(seen.declared.declarations, dtype)
+    plain = DeclaredStorage((), dtype)
     counted = _counted(seen, answer, storage)
     experts, top_k = seen.facts.architecture.experts, seen.facts.architecture.top_k
     record = Implied(
@@ -62,19 +63,11 @@ def read_implied(seen: Seen) -> Part:
         patterns=pattern_table(counted),
         operators=_operators(answer.operators),
         unknown_phases=[f"{phase}: {reason}" for phase, reason in answer.failed.items()],
-        plain_bytes=sum(num_bytes(tensor.dtype, tensor_elements(tensor)) for tensor in answer.tensors),
+        plain_bytes=sum(plain.stored(tensor)[0].bytes for tensor in answer.tensors),
         left_out=_left_out(seen, counted),
     )
     source = f"computed:config.json built by {implied_by()} ({answer.architecture}) without weights"
     return Part({"implied": record}, (), {"/implied": source})
-
-
-def tensor_elements(tensor: ImpliedTensor) -> int:
-    """Elements of one tensor."""
-    elements = 1
-    for size in tensor.shape:
-        elements *= size
-    return elements
 
 
 def _unknown(answer: Answer) -> Sequence[Finding]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, prod
 
 from day0.adapters.base.checkpoint import TensorKind
-from day0.adapters.base.dtypes import num_bytes
+from day0.adapters.base.dtypes import BITS, num_bytes
 from day0.adapters.models.expected_run import ImpliedTensor
 
 from .declaration import Declaration
@@ -33,34 +33,45 @@ _USUAL_GROUP = {"mxfp4": 32, "nvfp4": 16, "int4_group": 32, "gptq": 128, "awq": 
 # Linear by class, and in no published release in low precision unless it is named.
 _PLAIN = ("lm_head", "router", "gate")
 
+# Where the names of the text model begin; a section within its config says nothing of other parts.
+_TEXT_STACKS = (
+    "language_model.", "model.language_model.", "llm.", "text_model.", "thinker.", "model.layers.", "layers.",
+)  # fmt: skip
+
 
 class DeclaredStorage:
     """The declared quantisation, asked tensor by tensor.
 
     Args:
         declarations: of config and files.
+        dtype: that the config states; releases store matrices in it that a class keeps in fp32 at run time.
     """
 
-    def __init__(self, declarations: Sequence[Declaration]) -> None:
+    def __init__(self, declarations: Sequence[Declaration], dtype: str) -> None:
+        self._dtype = dtype
         self._modules = DeclaredModules(declarations)
+        self._nested = bool(declarations) and all(item.nested for item in declarations)
         self._excluded = [(item.nested, NameMatcher(item.excluded)) for item in declarations]
 
     def stored(self, tensor: ImpliedTensor) -> tuple[TensorKind, str]:
         """Dtype, logical shape and bytes with its scales; how it would be packed, empty for plain weights."""
         part = self._part(tensor) if tensor.linear else None
-        plain = TensorKind(tensor.dtype, tensor.shape, num_bytes(tensor.dtype, prod(tensor.shape)))
+        dtype = self._dtype if self._dtype in BITS and len(tensor.shape) > 1 else tensor.dtype
+        plain = TensorKind(dtype, tensor.shape, num_bytes(dtype, prod(tensor.shape)))
         if part is None or part.scheme not in _FORMS:
             return plain, ""
-        dtype, bits, scale = _FORMS[part.scheme]
+        low, bits, scale = _FORMS[part.scheme]
         bits = part.bits or bits
         weights = ceil(prod(tensor.shape) * bits / 8)
         size = weights + scale * _scales(part, tensor.shape)
         said = f"{part.scheme}, {bits} bits declared, scales included"
-        return TensorKind(dtype if bits != 8 or "8" in dtype else "int8", tensor.shape, size), said
+        return TensorKind(low if bits != 8 or "8" in low else "int8", tensor.shape, size), said
 
     def _part(self, tensor: ImpliedTensor) -> QuantizationPart | None:
         name = tensor.published
         if len(tensor.shape) < 2 or name.removesuffix(".weight").rpartition(".")[2] in _PLAIN:
+            return None
+        if self._nested and not name.startswith(_TEXT_STACKS):
             return None
         for nested, matcher in self._excluded:
             if any(matcher.matched(module) for module in module_names(name, nested=nested)):

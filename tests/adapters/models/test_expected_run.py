@@ -58,9 +58,15 @@ def test_secrets_and_network_are_kept_from_it(monkeypatch: pytest.MonkeyPatch) -
     ("config", "said"),
     [
         ({"model_type": "no_such_type"}, "is not known to transformers"),
-        ({"model_type": "own", "auto_map": {"AutoModel": "modeling.Own"}}, "only the repository's code"),
-        ({"model_type": "llama", "hidden_size": "many"}, "hidden_size"),
-        ({"model_type": "llama", "num_hidden_layers": 10**6}, "more than 4096"),
+        pytest.param(
+            {"model_type": "own", "auto_map": {"AutoModel": "modeling.Own"}},
+            "only the repository's code",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"model_type": "llama", "hidden_size": "many"}, "hidden_size", marks=pytest.mark.slow),
+        pytest.param(
+            {"model_type": "llama", "num_hidden_layers": 10**6}, "more than 4096", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_configs_that_build_nothing(config: dict[str, Any], said: str) -> None:
