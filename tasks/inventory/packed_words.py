@@ -9,8 +9,10 @@ from day0.adapters.base.dtypes import BITS
 from .packed import MX_GROUP, NVFP4_GROUP, Packing
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .scale_shapes import Fits, Need, any_shape, grouped_scale, same_shape
+from .scale_shapes import Fits, Need, any_shape, ceil_div, grouped_scale, same_shape
 from .stored_forms import Neighbours, WeightFormat, activation_needs, fp4_bytes, second_scales, whole_quotient
+
+_USUAL_BITS = frozenset({2, 3, 4, 5, 6, 8})
 
 
 def compressed_format(
@@ -69,14 +71,32 @@ def weight_bits(row_bits: int, groups: int, declared: QuantizationPart | None, s
     stated = declared.bits if declared and 0 < declared.bits <= 8 else 0
     size = declared.group if declared and isinstance(declared.group, int) else 0
     if not 0 < seen <= 8:
-        seen = whole_quotient(row_bits, groups * size) if groups > 1 and size else 0
-    if 0 < seen <= 8:
+        seen = _bits_by_group(row_bits, groups, stated, size)
+    if seen:
         doubt = f"{stated} bits are declared, the shapes show {seen}" if stated and stated != seen else ""
         return seen, doubt
     if stated:
-        return stated, ""
+        odd = groups > 1 and size and row_bits and ceil_div(row_bits, size * stated) != groups
+        shown = row_bits // (groups * stated) if odd else 0
+        return (
+            stated,
+            f"groups of {size} are declared, {stated} bits each, the shapes show {shown}" if odd else "",
+        )
     # Four bits is what every published packed release but a few has; those few declare it.
     return 4, "4 bits assumed: neither shapes nor config say"
+
+
+def _bits_by_group(row_bits: int, groups: int, stated: int, size: int) -> int:
+    """Bits that a declared group and the number of scales imply; 0 where the declared bits explain them better.
+
+    Bits and group only come as a product: the declared bits stand unless they make a group that nobody has.
+    """
+    if groups <= 1 or not size:
+        return 0
+    bits = whole_quotient(row_bits, groups * size)
+    by_bits = whole_quotient(row_bits, groups * stated) if stated else 0
+    usual = by_bits >= 16 and by_bits & (by_bits - 1) == 0
+    return bits if bits in _USUAL_BITS and (bits == stated or not usual) else 0
 
 
 def words_format(
@@ -109,17 +129,13 @@ def words_format(
         scheme = declared.scheme
     size = whole_quotient(inputs, groups) if groups > 1 else 0
     kind = "AWQ" if scheme == "awq" else "GPTQ"
-    packing = Packing(
-        width,
-        bits,
-        f"{width}-bit words of `qweight` ({kind}), {bits} bits each",
-        "outputs" if along_output else "inputs",
-    )
+    along = "outputs" if along_output else "inputs"
+    reason = f"{width}-bit words of `qweight` ({kind}), {bits} bits each"
+    packing = Packing(width, bits, reason, along)
     lead = group.shape[:-2]
     need = Need((f"{module}.scales",), "scale", _words_scale(lead, groups, outputs, inputs))
-    wanted = "warning"
-    needs = [need, Need((f"{module}.qzeros", f"{module}.zeros"), "zero point", any_shape, wanted=wanted)]
-    return WeightFormat(scheme, bits, size, packing, tuple(needs), doubt, zeros is not None)
+    zero = Need((f"{module}.qzeros", f"{module}.zeros"), "zero point", any_shape, wanted="warning")
+    return WeightFormat(scheme, bits, size, packing, (need, zero), doubt, zeros is not None)
 
 
 def _words_scale(lead: tuple[int, ...], groups: int, outputs: int, inputs: int) -> Fits:

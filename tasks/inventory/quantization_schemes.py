@@ -149,7 +149,8 @@ def kv_cache(value: Any) -> tuple[str, str]:
         return "", ""
     bits = count(section.get("num_bits"))
     if bits:
-        dynamic = {True: "dynamic", False: "static"}.get(section.get("dynamic"), "")  # type: ignore[arg-type]
+        live = flag(section.get("dynamic"))
+        dynamic = "" if live is None else "dynamic" if live else "static"
         scheme = " ".join(filter(None, (f"{word(section.get('type'))} {bits} bits", dynamic)))
         return number_dtype(section.get("type"), bits) or "unknown", scheme
     for key in ("kv_cache_quant_algo", "dtype", "quant_algo"):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from day0.tasks.inventory.declaration import make_part
-from day0.tasks.inventory.stored_weights import StoredWeights
 from day0.tasks.inventory.patterns import list_tensors
+from day0.tasks.inventory.stored_weights import StoredWeights
 from support.layouts import make_tensor
 
 Kind = tuple[str, Sequence[int]]
@@ -42,3 +42,28 @@ def test_logical_count(tensors: dict[str, Kind], bits: int, logical: int) -> Non
     declared = make_part("int4_group", bits) if bits else None
     packing = StoredWeights(groups, lambda _: declared).packing(groups[0])
     assert (packing.logical(groups[0].elements) if packing else groups[0].elements) == logical
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared", "bits", "doubt"),
+    [
+        ((3, 32), (4, 32), 3, "4 bits are declared, the shapes show 3"),
+        ((4, 32), (4, 128), 4, "groups of 128 are declared, 4 bits each, the shapes show 32"),
+        ((4, 32), (4, 64), 4, "groups of 64 are declared, 4 bits each, the shapes show 32"),
+        ((6, 32), (0, 32), 6, ""),
+        ((4, 32), (0, 0), 4, "4 bits assumed: neither shapes nor config say"),
+        ((4, 32), (4, 0), 4, ""),
+    ],
+)
+def test_bits_and_group_only_come_as_a_product(
+    stored: tuple[int, int], declared: tuple[int, int], bits: int, doubt: str
+) -> None:
+    tensors = {
+        f"{M}.weight_packed": ("int32", (16, 256 * stored[0] // 32)),
+        f"{M}.weight_scale": ("bf16", (16, 256 // stored[1])),
+    }
+    infos = {name: make_tensor(name, dtype, shape) for name, (dtype, shape) in tensors.items()}
+    groups = list_tensors(infos).groups
+    found = StoredWeights(groups, lambda _: make_part("int4_group", *declared)).format(groups[0])
+    assert found is not None
+    assert (found.bits, found.doubt) == (bits, doubt)
