@@ -54,7 +54,8 @@ def read_texts(source: Source | None) -> Texts:
     wanted = [(file, limit) for file in source.files() if (limit := _limit(file.path)) is not None]
     left = [_left_out(file.path, f"has {file.size} bytes, more than {limit}")
             for file, limit in wanted if file.size > limit]  # fmt: skip
-    small, held_bytes = [], 0
+    small: list[SourceFile] = []
+    held_bytes = 0
     for file, limit in sorted(wanted, key=lambda item: (item[0].size, item[0].path)):
         if file.size > limit:
             continue
