@@ -87,7 +87,7 @@ def weight_bits(row_bits: int, groups: int, declared: QuantizationPart | None, s
 
 
 def _bits_by_group(row_bits: int, groups: int, stated: int, size: int) -> int:
-    """Bits that a declared group and the number of scales imply; 0 where the declared bits explain them better.
+    """Bits that a declared group and the number of scales imply; 0 where the declared bits explain them.
 
     Bits and group only come as a product: the declared bits stand unless they make a group that nobody has.
     """
