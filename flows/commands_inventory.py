@@ -45,6 +45,7 @@ def inventory(
     *,
     layout: Layouts | None = None,
     csv: CsvPlace | None = None,
+    expected: Switch = False,
     verify: Switch = False,
     stage: Switch = False,
     flags: RunFlags = _DEFAULT,
@@ -55,6 +56,7 @@ def inventory(
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
         layout: Tell memory per rank for this layout, e.g. tp=8,ep=8,pp=2,dp=1,sp; repeatable.
         csv: Write the table of layers by role to this file; - for standard output.
+        expected: Hold every tensor against those that the config implies; builds the model without weights.
         verify: Read every byte of the weights: hashes, NaN, infinity, zeros. Fetches a remote release.
         stage: Then fetch the weights, those of the minimal run first.
         flags: Shared flags.
@@ -63,7 +65,7 @@ def inventory(
     layouts = tuple(dict.fromkeys(parse_layout(text).text for text in layout or ()))
     _check_csv(csv, flags.json)
     with stdout_for_data() as data, show_progress():
-        options = run_options(settings, layouts=layouts, verify=verify)
+        options = run_options(settings, layouts=layouts, expected=expected, verify=verify)
         record = run_up_to("inventory", model, flags.revision, None, settings.store, options)
         assert isinstance(record, InventoryRecord)
         if csv is not None:
