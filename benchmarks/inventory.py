@@ -34,14 +34,14 @@ RELEASE = "moonshotai--Kimi-K2.5"
 MODEL = "moonshotai/Kimi-K2.5"
 OURS = """
 import sys
-from day0.adapters.checkpoints.release import open_release
-from day0.tasks.inventory.take import take_inventory
-record = take_inventory(open_release(sys.argv[1]))
-assert record.facts.totals.tensors == 208_550, record.facts.totals
+from day0.flows.cli import main
+main(["inventory", sys.argv[1], "--json", "--store", sys.argv[2]])
 """
 PEER = """
 import sys
 from huggingface_hub import HfApi
+from huggingface_hub.utils import disable_progress_bars
+disable_progress_bars()
 metadata = HfApi().get_safetensors_metadata(sys.argv[1])
 assert len(metadata.weight_map) == 208_550
 """
@@ -93,9 +93,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="day0-bench-") as scratch:
         folder = Path(scratch) / "release"
         write_release(folder, RELEASE)
-        print(
-            "| what | wall s | CPU s | peak MiB | bytes / (headers + index) |\n| --- | --- | --- | --- | --- |"
-        )
+        print("| what | wall s | CPU s | peak MiB | bytes / (headers + index) |")
+        print("| --- | --- | --- | --- | --- |")
         _hub_rows(folder, Path(scratch))
         print("\n| local folder | CPU s | times json.loads of the headers |\n| --- | --- | --- |")
         _local_rows(folder)
@@ -149,15 +148,19 @@ def _hub(folder: Path) -> Iterator[LocalHub]:
 
 
 def _measured(code: str, model: str, hub: LocalHub, cache: Path) -> Run:
-    shutil.rmtree(cache, ignore_errors=True)
+    for folder in (cache, cache.parent / "store"):
+        shutil.rmtree(folder, ignore_errors=True)
     hub.forget()
     environment = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": "0"}
     began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-c", code, model], env={**os.environ, **environment})
+    command = [sys.executable, "-c", code, model, str(cache.parent / "store")]
+    with (cache.parent / "said.txt").open("wb") as said:
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=said, stderr=said)
     _, status, usage = os.wait4(process.pid, 0)
     wall = time.monotonic() - began
     if status:
-        raise RuntimeError(f"{code} ended with status {os.waitstatus_to_exitcode(status)}")
+        said_last = (cache.parent / "said.txt").read_text()[-500:]
+        raise RuntimeError(f"it ended with status {os.waitstatus_to_exitcode(status)}: {said_last}")
     process.returncode = 0
     return Run(wall, _cpu(usage), usage.ru_maxrss * 1024, hub.bytes_of("*/resolve/*"))
 

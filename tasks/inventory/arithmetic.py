@@ -168,7 +168,10 @@ def arithmetic_checked(seen: Seen) -> Sequence[str]:
 def _checkable(seen: Seen) -> Iterable[tuple[Counted, _Expected]]:
     """Weights of the text model with the shape that they must have."""
     text = seen.facts.text
-    if text.get("model_type") not in MODEL_TYPES or seen.release.checkpoint.format != "safetensors":
+    known_type = text.get("model_type")
+    if not isinstance(known_type, str) or known_type not in MODEL_TYPES:
+        return
+    if seen.release.checkpoint.format != "safetensors":
         return
     if any(isinstance(text.get(key), list) for keys in KEYS.values() for key in keys):
         return  # numbers that differ from layer to layer

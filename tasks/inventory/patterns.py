@@ -21,7 +21,8 @@ EXPERT_WORDS = frozenset({"experts", "expert"})
 _INDEX = re.compile(r"\.([0-9]{1,9})(?=\.|\Z)")
 _EXPERTS = ".experts."
 _EXPERT = re.compile(r"\.experts\.([0-9]{1,9})(?=[.\n]|\Z)")
-MAX_GROUPS = 100_000  # of a pattern in a layer; a release of half a million tensors has some ten thousand
+MAX_GROUPS = 30_000  # of a pattern in a layer; a release of half a million tensors has some ten thousand
+AT_ONCE = 32_768  # names looked at together, so that hostile ones cost no more memory than others
 _MARK = "\0"  # stands for the index of an expert while names are folded
 
 
@@ -138,10 +139,15 @@ class _Fold:
 
     def add(self, block: TensorBlock) -> None:
         """Takes the tensors of one file."""
-        lines, experts = _without_experts(block.names)
-        taken, kinds = iter(experts), dict(zip(map(id, block.kinds), block.kinds, strict=True))
+        for begin in range(0, len(block.names), AT_ONCE):
+            span = slice(begin, begin + AT_ONCE)
+            self._add(block.names[span], block.kinds[span])
+
+    def _add(self, names: Sequence[str], held_kinds: Sequence[TensorKind]) -> None:
+        lines, experts = _without_experts(names)
+        taken, kinds = iter(experts), dict(zip(map(id, held_kinds), held_kinds, strict=True))
         alike: dict[tuple[str, int], list[str]] = {}
-        for key in zip(lines, map(id, block.kinds), strict=True):  # equal kinds are one value, mostly
+        for key in zip(lines, map(id, held_kinds), strict=True):  # equal kinds are one value, mostly
             held = alike.get(key)
             if held is not None:  # a name comes once: this is another expert of the same line
                 held.append(next(taken))
