@@ -18,6 +18,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	rm -rf build/links && mkdir -p build/links/day0
 	for room in $(ROOMS); do ln -s ../../../$$room build/links/day0/$$room; done
 	ln -s ../../adapters/worker_side build/links/day0_worker
+	$(BIN)/python -m compileall -q $(ROOMS)
 	touch $@
 
 demo: install

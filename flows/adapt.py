@@ -34,7 +34,8 @@ from day0.tasks.job import RecordRef, RunOptions, StageJob
 
 from .artifacts import leave_report, leave_stage
 from .interrupts import still_ends_on_signals
-from .runs import logged, start_job, write_run
+from .run_start import start_job
+from .runs import logged, write_run
 from .settings import Settings, load_settings, run_options
 from .stage_runs import TargetJob, describe_target, run_stage, take_inventory
 from .task_runner import chosen_runner

@@ -23,7 +23,7 @@ def regress(model: str, /, *, target: Targets, flags: RunFlags = _DEFAULT) -> in
     settings = settings_of(flags)
     with stdout_for_data() as data, show_progress():
         from .local_run import prefect_ready
-        from .runs import check_targets, pin_model
+        from .run_start import check_targets, pin_model
 
         check_targets(target)
         name, commit = pin_model(model, flags.revision)

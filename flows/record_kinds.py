@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from day0.tasks.coverage.record import CoverageRecord
-from day0.tasks.inventory.record import InventoryRecord
-from day0.tasks.minimal.record import MinimalRecord
-from day0.tasks.numerics.record import NumericsRecord
-from day0.tasks.plan.record import PlanRecord
-from day0.tasks.record import StageRecord
-from day0.tasks.scale.record import ScaleRecord
+from importlib import import_module
 
-RECORD_KINDS: dict[str, type[StageRecord]] = {
-    "inventory": InventoryRecord,
-    "coverage": CoverageRecord,
-    "minimal": MinimalRecord,
-    "numerics": NumericsRecord,
-    "plan": PlanRecord,
-    "scale": ScaleRecord,
-}
+from day0.tasks.record import StageRecord
+
+
+def record_kind(stage: str) -> type[StageRecord]:
+    """The type of one stage's record, imported when it is first needed: the six together take a while."""
+    kind: type[StageRecord] = getattr(
+        import_module(f"day0.tasks.{stage}.record"), f"{stage.capitalize()}Record"
+    )
+    return kind

@@ -5,8 +5,8 @@ from __future__ import annotations
 from day0.tasks.job import RecordRef, RunOptions, read_ref
 from day0.tasks.record import StageRecord
 
-from .record_kinds import RECORD_KINDS
-from .runs import start_job
+from .record_kinds import record_kind
+from .run_start import start_job
 from .stage_runs import TargetJob, describe_target, run_stage, take_inventory
 
 _GIVEN = {
@@ -39,7 +39,7 @@ def run_up_to(
     job = start_job(model, revision, [target] if target else [], store, options, listing=alone)
     inventory = take_inventory(job)
     if stage == "inventory":
-        return read_ref(job, RECORD_KINDS[stage], inventory)
+        return read_ref(job, record_kind(stage), inventory)
     on_target = describe_target(job, target) if target else TargetJob(job=job)
     done: dict[str, RecordRef] = {}
 
@@ -48,4 +48,4 @@ def run_up_to(
             done[name] = run_stage(name, on_target, inventory, *(run(given) for given in _GIVEN[name]))
         return done[name]
 
-    return read_ref(job, RECORD_KINDS[stage], run(stage))
+    return read_ref(job, record_kind(stage), run(stage))

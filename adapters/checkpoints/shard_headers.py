@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from day0.adapters.base.errors import SourceError
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
+from day0.adapters.sources.local import LocalSource
 
 from .header_columns import HeaderError, Known
 from .safetensors_header import LENGTH_BYTES, Header, describe_pointer, header_length, parse_header
@@ -31,26 +33,38 @@ def read_headers(
     """
     found: dict[str, Header | Anomaly] = {}
     known: Known = {}
-    budget = _Budget(HELD_BYTES)
     read_bytes = 0
+    for shard, raw in _raw_headers(source, shards, sizes):
+        if isinstance(raw, Anomaly):
+            found[shard] = raw
+        else:
+            read_bytes += LENGTH_BYTES + len(raw)
+            found[shard] = _parsed(shard, raw, known)
+        log_progress("headers", len(found), len(shards), f"{read_bytes:,} bytes")
+    return {shard: found[shard] for shard in shards}
+
+
+def _raw_headers(
+    source: Source, shards: Sequence[str], sizes: Mapping[str, int]
+) -> Iterator[tuple[str, bytes | Anomaly]]:
+    """Each shard's header as it comes."""
+    if isinstance(source, LocalSource):  # it answers at once: threads would only take turns with the parsing
+        for shard in shards:
+            yield shard, _read(source, shard, sizes[shard], _Budget(HELD_BYTES))
+        return
+    budget = _Budget(HELD_BYTES)
     with ThreadPoolExecutor(READERS, thread_name_prefix="headers") as pool:
         waiting = {pool.submit(_read, source, shard, sizes[shard], budget): shard for shard in shards}
         try:
             for future in as_completed(waiting):
                 shard, raw = waiting.pop(future), future.result()
-                if isinstance(raw, Anomaly):
-                    found[shard] = raw
-                else:
-                    read_bytes += LENGTH_BYTES + len(raw)
-                    found[shard] = _parsed(shard, raw, known)
+                yield shard, raw
+                if isinstance(raw, bytes):
                     budget.give(len(raw))
                 del future, raw
-                log_progress("headers", len(found), len(shards), f"{read_bytes:,} bytes")
-        except BaseException:
-            budget.close()
+        finally:  # whoever waits for room after an error goes on and finds that nobody wants the rest
+            budget.lift()
             pool.shutdown(cancel_futures=True)
-            raise
-    return {shard: found[shard] for shard in shards}
 
 
 class _Budget:
@@ -59,14 +73,11 @@ class _Budget:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held = 0
-        self._closed = False
         self._changed = threading.Condition()
 
     def take(self, amount: int) -> None:
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or not self._held or self._held + amount <= self._limit
-            )
+            self._changed.wait_for(lambda: not self._held or self._held + amount <= self._limit)
             self._held += amount
 
     def give(self, amount: int) -> None:
@@ -74,9 +85,9 @@ class _Budget:
             self._held -= amount
             self._changed.notify_all()
 
-    def close(self) -> None:
+    def lift(self) -> None:
         with self._changed:
-            self._closed = True
+            self._limit = sys.maxsize
             self._changed.notify_all()
 
 

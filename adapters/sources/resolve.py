@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.source import Source
+
+from .local import existing_path
+from .local import open_source as open_folder
 
 GROUP = "day0.sources"
 _FIRST, _LAST = "local", "hub"
@@ -43,8 +46,6 @@ def split_revision(model: str, revision: str | None = None) -> tuple[str, str | 
     Raises:
         InputError: E135, two different revisions are given; E104, the name is empty.
     """
-    from .local import existing_path
-
     is_url = "://" in model  # there an @ before the last slash belongs to the address
     if existing_path(model) is None and "@" in (model.rpartition("/")[2] if is_url else model):
         name, _, named = model.rpartition("@") if is_url else model.partition("@")
@@ -60,8 +61,14 @@ def split_revision(model: str, revision: str | None = None) -> tuple[str, str | 
     return model, revision
 
 
-def _openers() -> list[Opener]:
-    """Folders first, then plugins by name, then the hub, which takes every name that could be an id."""
+def _openers() -> Iterator[Opener]:
+    """Folders first, then plugins by name, then the hub, which takes every name that could be an id.
+
+    The installed packages are asked only where no folder is meant: reading what they register takes a while.
+    """
+    yield open_folder
     points = {point.name: point for point in entry_points(group=GROUP)}
     between = sorted(points.keys() - {_FIRST, _LAST})
-    return [points[name].load() for name in (_FIRST, *between, _LAST) if name in points]
+    for name in (*between, _LAST):
+        if name in points:
+            yield points[name].load()

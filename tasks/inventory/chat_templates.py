@@ -8,11 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from day0.adapters.checkpoints.strict_json import shorten
 
 from ..finding import Finding, Subject, make_finding
@@ -32,17 +27,6 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("audio", re.compile(r"^(input_)?audios?(_url)?$")),
     ("documents", re.compile(r"^documents$")),
 )
-
-
-class _Generation(Extension):
-    """Transformers' `{% generation %}`, which marks what the assistant says; only its parsing matters."""
-
-    tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        """The block's body."""
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def read_templates(
@@ -116,34 +100,12 @@ def _parse(text: str) -> tuple[Sequence[str], str]:
         return (), "a git-lfs pointer, not the template"
     if len(text) > MAX_CHARACTERS:
         return (), f"has {len(text)} characters, more than {MAX_CHARACTERS}"
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
-    )
-    try:
-        tree = environment.parse(text)
-        words = set(_words(tree))
-    except TemplateError as error:
-        line = getattr(error, "lineno", None)
-        where = f" in line {line}" if line else ""
-        return (), f"{shorten(error.message or type(error).__name__)}{where}"
-    except (RecursionError, MemoryError):
-        return (), "is nested too deeply"
-    except (ValueError, OverflowError) as error:  # literals that Python does not take
-        return (), shorten(str(error))
+    from .template_words import words_of  # the template engine is not needed where there is no template
+
+    words, error = words_of(text)
+    if error:
+        return (), error
     return tuple(word for word, form in _WORDS if any(form.search(found) for found in words)), ""
-
-
-def _words(tree: nodes.Template) -> Iterable[str]:
-    """Names, attributes and short texts that a template uses."""
-    for node in tree.find_all((nodes.Name, nodes.Getattr, nodes.Const, nodes.TemplateData)):
-        if isinstance(node, nodes.Name):
-            yield node.name
-        elif isinstance(node, nodes.Getattr):
-            yield node.attr
-        elif isinstance(node, nodes.Const) and isinstance(node.value, str):
-            yield node.value
-        elif isinstance(node, nodes.TemplateData):
-            yield node.data
 
 
 def _refused(template: ChatTemplate) -> Finding:

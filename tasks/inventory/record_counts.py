@@ -45,8 +45,8 @@ class TensorPattern(Value):
         params: logical parameters of all of them; 0 for side tensors and buffers.
         bytes: of all of them.
         packing: how more than one weight is kept in an element; empty where each element is one.
-        logical_shape: of one tensor unpacked, outputs first; empty where nothing is packed, or where the header
-            does not show it.
+        logical_shape: of one tensor unpacked, outputs first; empty where nothing is packed, or where the
+            header does not show it.
     """
 
     pattern: str

@@ -7,7 +7,7 @@ alone: some models have a learnable `.scale`. What fits nothing is `unknown` and
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 
@@ -160,6 +160,20 @@ def look_around(groups: Iterable[Group], layers: int, mtp_declared: bool) -> Nei
     return Neighbourhood(dtypes, modules, experts, layers, mtp, low)
 
 
+def place_groups(groups: Iterable[Group], around: Neighbourhood) -> Sequence[tuple[Group, Place]]:
+    """Every group with its place, found once for those that differ in nothing but their layer."""
+    known: dict[tuple[object, ...], Place] = {}
+    placed = []
+    for group in groups:
+        beyond = _is_beyond(group.layer, around)
+        key = (group.pattern.text, group.dtype, group.shape, beyond)
+        place = known.get(key)
+        if place is None:
+            place = known[key] = place_of(group, around)
+        placed.append((group, place))
+    return placed
+
+
 def place_of(group: Group, around: Neighbourhood) -> Place:
     """The place of a group's tensors: that of their pattern, but for layers beyond those of the config."""
     pattern = group.pattern
@@ -187,8 +201,12 @@ def _part(pattern: Pattern, layer: int | None, around: Neighbourhood) -> str:
         return "projector" if segments & _PROJECTOR else "vision"
     if outer & _PROJECTOR or first == "mm":
         return "projector"
-    beyond = layer is not None and 0 < around.layers <= layer and around.mtp
-    return "mtp" if segments & _MTP or beyond else "text"
+    return "mtp" if segments & _MTP or _is_beyond(layer, around) else "text"
+
+
+def _is_beyond(layer: int | None, around: Neighbourhood) -> bool:
+    """Whether a layer lies behind those of the config and predicts further tokens."""
+    return layer is not None and 0 < around.layers <= layer and around.mtp
 
 
 def _served_weight(pattern: Pattern, around: Neighbourhood) -> tuple[str, ...] | None:

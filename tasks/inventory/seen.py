@@ -51,8 +51,8 @@ class Seen:
     declared: DeclaredQuantization
     observed: Quantization
     stored: StoredWeights
-    layouts: Sequence[str] = ()
-    answer: Answer = Answer(reason="not asked for")
+    layouts: Sequence[str]
+    answer: Answer
 
 
 @dataclass(frozen=True)

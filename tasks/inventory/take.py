@@ -47,7 +47,7 @@ from .record import (
 from .redundant import redundant_sets
 from .remarks import remarks, routed_experts, unknown_patterns
 from .repository_code import read_repository_code
-from .roles import look_around, place_of
+from .roles import look_around, place_groups
 from .seen import Part, Seen
 from .stored_weights import StoredWeights
 from .structure import read_structure
@@ -137,7 +137,7 @@ def _count(
     listing: Listing, facts: ConfigFacts, stored: StoredWeights
 ) -> tuple[Sequence[Counted], Quantization]:
     around = look_around(listing.groups, facts.architecture.layers, facts.mtp_layers > 0)
-    placed = [(group, place_of(group, around)) for group in listing.groups]
+    placed = place_groups(listing.groups, around)
     return count_groups(placed, stored), observed_quantization(placed, stored)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -76,20 +77,26 @@ def expand_layout(name: str) -> Iterator[tuple[str, str, tuple[int, ...]]]:
 
 def layout_release(name: str) -> Release:
     """A real release from its layout and config, with as many shards as the real one has."""
+    tensors, shards = _layout_table(name)
+    config = json.loads((FIXTURES / "configs" / name / "config.json").read_text())
+    return Release(model=name, source=None, config=config, checkpoint=HeaderCheckpoint(tensors, shards))
+
+
+@cache
+def _layout_table(name: str) -> tuple[TensorTable, tuple[str, ...]]:
     shards = tuple(f"model-{number:05}.safetensors" for number in range(int(truth(name)["totals.shards"])))
+    kinds: dict[tuple[str, tuple[int, ...]], TensorKind] = {}  # shared, as a header's own are
     rows = [
-        (text, TensorKind(dtype, shape, num_bytes(dtype, prod(shape))))
+        (text, kinds.setdefault((dtype, shape), TensorKind(dtype, shape, num_bytes(dtype, prod(shape)))))
         for text, dtype, shape in expand_layout(name)
     ]
     held = [rows[number :: len(shards)] for number in range(len(shards))]
-    tensors = TensorTable(
+    return TensorTable(
         [
             TensorBlock(shard, [text for text, _ in part], [kind for _, kind in part], [0] * len(part))
             for shard, part in zip(shards, held, strict=True)
         ]
-    )
-    config = json.loads((FIXTURES / "configs" / name / "config.json").read_text())
-    return Release(model=name, source=None, config=config, checkpoint=HeaderCheckpoint(tensors, shards))
+    ), shards
 
 
 def truth(name: str) -> dict[str, int]:

@@ -93,7 +93,7 @@ def test_names_are_found_however_they_are_put_together(data: bytes) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x80\x04c_codecs\nencode\n\x8c\x02os\x85R\x8c\x06system\x93.",  # a module's name computed at run time
+        b"\x80\x04c_codecs\nencode\n\x8c\x02os\x85R\x8c\x06system\x93.",  # a name computed at run time
         b"\x80\x02\x82\x01.",  # an extension of copyreg
     ],
 )

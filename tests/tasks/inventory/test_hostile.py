@@ -28,8 +28,9 @@ _SHARED = settings(
 )
 
 texts = st.text(max_size=12) | st.sampled_from(
-    ["model.safetensors", "model-00001-of-00002.safetensors", "../up.safetensors", "/etc/passwd", "weight_map",
-     "model.layers.0.self_attn.q_proj.weight", "model.layers.999999999.mlp.experts.0.w1.weight", "\ud83d\ude00"]
+    ["model.safetensors", "model-00001-of-00002.safetensors", "../up.safetensors", "/etc/passwd",
+     "model.layers.0.self_attn.q_proj.weight", "model.layers.999999999.mlp.experts.0.w1.weight",
+     "weight_map", "\ud83d\ude00"]
 )  # fmt: skip
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | texts | st.just(2**80),
@@ -37,11 +38,12 @@ values = st.recursive(
     max_leaves=12,
 )
 keys = st.sampled_from(
-    ["model_type", "architectures", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
-     "num_local_experts", "num_experts_per_tok", "sliding_window", "rope_theta", "rope_scaling", "text_config",
-     "quantization_config", "compression_config", "tie_word_embeddings", "torch_dtype", "dtype", "auto_map",
-     "layer_types", "vision_config", "num_nextn_predict_layers", "eos_token_id", "kv_lora_rank",
-     "first_k_dense_replace", "moe_layer_freq", "expert_dtype", "_attn_implementation"]
+    ["model_type", "architectures", "hidden_size", "num_hidden_layers", "num_attention_heads",
+     "vocab_size", "num_local_experts", "num_experts_per_tok", "sliding_window", "rope_theta",
+     "rope_scaling", "text_config", "quantization_config", "compression_config", "torch_dtype", "dtype",
+     "tie_word_embeddings", "auto_map", "layer_types", "vision_config", "num_nextn_predict_layers",
+     "eos_token_id", "kv_lora_rank", "first_k_dense_replace", "moe_layer_freq", "expert_dtype",
+     "_attn_implementation"]
 )  # fmt: skip
 sections = st.dictionaries(
     st.sampled_from(["quant_method", "bits", "group_size", "weight_block_size", "ignore", "config_groups",
