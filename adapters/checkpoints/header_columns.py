@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from day0.adapters.base.checkpoint import TensorKind
 from day0.adapters.base.dtypes import BITS, FROM_SAFETENSORS, num_bytes
 
+from .header_canonical import canonical_columns
 from .header_entries import Entry
 from .strict_json import shorten
 
@@ -31,8 +33,17 @@ class HeaderError(ValueError):
         self.reason = reason
 
 
-Known = dict[tuple[str, tuple[int, ...]], TensorKind]
-"""What was learnt of dtypes and shapes; the headers of one release share it, and so their kinds."""
+@dataclass(frozen=True)
+class Known:
+    """What was learnt of dtypes and shapes; the headers of one release share it, and so their kinds.
+
+    Attributes:
+        by_shape: kinds by dtype, as safetensors names it, and shape.
+        by_text: kinds by the text that states them.
+    """
+
+    by_shape: dict[tuple[str, tuple[int, ...]], TensorKind] = field(default_factory=dict)
+    by_text: dict[str, TensorKind] = field(default_factory=dict)
 
 
 class Columns:
@@ -68,22 +79,40 @@ class Columns:
         kinds = self._kinds(rows)
         starts, ends = zip(*[entry.data_offsets for entry in rows.values()], strict=True)
         places = list(accumulate([kind.bytes for kind in kinds], initial=self.expected))
-        self.expected = places[-1]
-        if (*starts, self.expected) != tuple(places) or ends != tuple(places[1:]):  # not one behind the other
+        if (*starts, places[-1]) != tuple(places) or ends != tuple(places[1:]):  # not one behind the other
             self.ordered = False
             for name, kind, start, end in zip(rows, kinds, starts, ends, strict=True):
                 if not 0 <= start <= end or end - start != kind.bytes:
                     raise _wrong_size(name, kind, start, end)
-        self.names += rows
+        self._append(list(rows), kinds, starts, places[-1])
+
+    def extend_canonical(self, piece: bytes) -> bool:
+        """Takes the tensors of a piece of header, as bytes; False, and nothing taken, where it is unusual.
+
+        Raises:
+            HeaderError: one breaks a rule.
+        """
+        if len(self._known.by_text) > MAX_KNOWN:
+            self._known.by_text.clear()
+        found = canonical_columns(piece, self._known.by_text, self._learn, self.expected)
+        if found is not None:
+            self._append(*found)
+        return found is not None
+
+    def _append(
+        self, names: Sequence[str], kinds: Sequence[TensorKind], starts: Sequence[int], expected: int
+    ) -> None:
+        self.expected = expected
+        self.names += names
         self.kinds += kinds
         self.starts += starts
-        longest = max(rows, key=len)
+        longest = max(names, key=len)
         if len(longest) > MAX_NAME_LENGTH:
             message = f"tensor name {shorten(longest)} has {len(longest)} characters"
             raise HeaderError("header_name", message)
 
     def _kinds(self, rows: Mapping[str, Entry]) -> list[TensorKind]:
-        known, keys = self._known, [(entry.dtype, entry.shape) for entry in rows.values()]
+        known, keys = self._known.by_shape, [(entry.dtype, entry.shape) for entry in rows.values()]
         try:
             return [known[key] for key in keys]
         except KeyError:
@@ -91,8 +120,15 @@ class Columns:
                 known.clear()
             for name, key in zip(rows, keys, strict=True):
                 if key not in known:
-                    known[key] = _checked_kind(name, *key)
+                    self._learn(name, *key)
             return [known[key] for key in keys]
+
+    def _learn(self, name: str, dtype: str, shape: tuple[int, ...]) -> TensorKind:
+        known = self._known.by_shape
+        kind = known.get((dtype, shape))
+        if kind is None:
+            kind = known[dtype, shape] = _checked_kind(name, dtype, shape)
+        return kind
 
     def sorted(self) -> Columns:
         """The same in the order of the data.

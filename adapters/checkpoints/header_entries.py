@@ -63,8 +63,8 @@ def is_plain_metadata(text: bytes) -> bool:
     return b"\\" in text or text.count(b'"') == 4 * len(words)
 
 
-def decode_entries(raw: bytes, begin: int) -> Iterator[dict[str, Entry] | None]:
-    """Yields the entries piece by piece, in their order; None, and then no more, where they are unusual.
+def pieces_of(raw: bytes, begin: int) -> Iterator[bytes | None]:
+    """Yields whole entries, some megabytes at a time, in their order; None where the header does not end so.
 
     Args:
         raw: the header.
@@ -76,17 +76,17 @@ def decode_entries(raw: bytes, begin: int) -> Iterator[dict[str, Entry] | None]:
         return
     while begin < end:
         stop = _boundary(raw, begin, end)
-        piece = b"{" + raw[begin:stop] + b"}"
-        try:
-            entries = _DECODER.decode(piece)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            yield None
-            return
-        if not _all_there(piece, len(entries)):
-            yield None
-            return
-        yield entries
+        yield raw[begin:stop]
         begin = stop + 1  # the comma between two pieces
+
+
+def decode_entries(piece: bytes) -> dict[str, Entry] | None:
+    """The entries of one piece; None where they are unusual."""
+    try:
+        entries = _DECODER.decode(b"{" + piece + b"}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return entries if _all_there(piece, len(entries)) else None
 
 
 def _all_there(piece: bytes, entries: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from day0.adapters.base.checkpoint import TensorKind
 
 from .header_columns import Columns, HeaderError, Known
-from .header_entries import Entry, decode_entries, is_plain_metadata, split_metadata
+from .header_entries import Entry, decode_entries, is_plain_metadata, pieces_of, split_metadata
 from .large_json import fault_of_large
 from .strict_json import JsonError, Pairs, parse_strict, shorten, unique
 
@@ -96,7 +96,7 @@ def parse_header(raw: bytes, known: Known | None = None) -> Header:
     Raises:
         HeaderError: the rule that is broken.
     """
-    known = {} if known is None else known
+    known = known or Known()
     if raw[:1] != b"{":
         raise HeaderError("header_start", "the header does not start with '{'")
     columns = _quick(raw, known) or _strict(raw, known)
@@ -121,7 +121,12 @@ def _quick(raw: bytes, known: Known) -> Columns | None:
         return None
     metadata, begin = split
     columns = Columns(known)
-    for entries in decode_entries(raw, begin):
+    for piece in pieces_of(raw, begin):
+        if piece is None:
+            return None
+        if columns.extend_canonical(piece):
+            continue
+        entries = decode_entries(piece)
         if entries is None:
             return None
         columns.extend(entries)

@@ -32,7 +32,7 @@ def read_headers(
         InputError: the hub refuses or cannot be reached.
     """
     found: dict[str, Header | Anomaly] = {}
-    known: Known = {}
+    known = Known()
     read_bytes = 0
     for shard, raw in _raw_headers(source, shards, sizes):
         if isinstance(raw, Anomaly):
