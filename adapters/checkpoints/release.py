@@ -8,12 +8,17 @@ from day0.adapters.base.source import Source
 from day0.adapters.sources.local import existing_path
 from day0.adapters.sources.resolve import open_source, split_revision
 
+from .gguf import SUFFIX as GGUF
+from .gguf_config import gguf_config
+from .gguf_header import GgufError, read_gguf_header
 from .listing import listing_checkpoint
+from .naming import families
 from .open import open_checkpoint
 from .plain import no_checkpoint
 from .release_config import MAX_CONFIG_BYTES, parse_config
 
 CONFIG = "config.json"
+SAFETENSORS = ".safetensors"
 # Vendors' own configs, read where there is no config.json: names and shapes are worth an inventory.
 VENDOR_CONFIGS = ("params.json",)
 
@@ -52,14 +57,19 @@ def open_release(model: str, revision: str | None = None) -> Release:
 
 
 def config_file(source: Source) -> str:
-    """config.json, or the vendor's own config where only that is there."""
+    """config.json; where there is none the vendor's own config, or the GGUF file whose header says it all."""
     paths = {file.path for file in source.files()}
-    vendor = (name for name in VENDOR_CONFIGS if name in paths)
-    return CONFIG if CONFIG in paths else next(vendor, CONFIG)
+    if CONFIG in paths:
+        return CONFIG
+    vendor = next((name for name in VENDOR_CONFIGS if name in paths), None)
+    if vendor is not None:
+        return vendor
+    sets = families(paths, GGUF) if not any(path.endswith(SAFETENSORS) for path in paths) else []
+    return sets[0].files[0] if sets else CONFIG
 
 
 def read_config(source: Source) -> dict[str, object]:
-    """config.json of a source, or the vendor's own config where only that is there, parsed.
+    """What `config_file` names, parsed.
 
     Raises:
         AccessError: it is there, but this account may not read it.
@@ -71,8 +81,11 @@ def read_config(source: Source) -> dict[str, object]:
         raise InputError(
             f"{source.name} has no {CONFIG}",
             code="E102",
-            remedy="Give a folder or repository in Hugging Face format, with config.json at its top.",
+            remedy="Give a folder or repository in Hugging Face format, with config.json at its top, "
+            "or one of GGUF files.",
         )
+    if name.endswith(GGUF):
+        return _read_gguf_config(source, name, size)
     if size > MAX_CONFIG_BYTES:
         raise InputError(
             f"{name} of {source.name} has {size} bytes, a config may have {MAX_CONFIG_BYTES}",
@@ -80,5 +93,14 @@ def read_config(source: Source) -> dict[str, object]:
         )
     try:
         return parse_config(source.read(name), f"{name} of {source.name}")
+    except SourceError as error:
+        raise InputError(error.message, code=error.code, remedy=error.remedy) from error
+
+
+def _read_gguf_config(source: Source, name: str, size: int) -> dict[str, object]:
+    try:
+        return gguf_config(read_gguf_header(lambda start, stop: source.read(name, start, stop), size).values)
+    except GgufError:
+        return {}  # the checkpoint says what is wrong with the file
     except SourceError as error:
         raise InputError(error.message, code=error.code, remedy=error.remedy) from error

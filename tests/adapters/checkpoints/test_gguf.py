@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from day0.adapters.base.errors import CheckpointError
 from day0.adapters.checkpoints.gguf_header import GgufError, read_gguf_header
 from day0.adapters.checkpoints.open import open_checkpoint
+from day0.adapters.checkpoints.release import open_release
 from day0.adapters.sources.local import LocalSource
 
 
@@ -122,3 +123,35 @@ def test_no_header_ends_in_anything_but_a_reason(tail: bytes, keep: int) -> None
     data = (b"GGUF" + bytes([3, 0, 0, 0]) + bytes([2] + [0] * 7) + bytes([1] + [0] * 7))[:keep] + tail
     with contextlib.suppress(GgufError):
         read_gguf_header(lambda start, stop: data[start:stop], len(data))
+
+
+def test_a_release_without_a_config_is_known_by_its_header(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "model.gguf", "llama")
+    for add, value in (
+        (writer.add_block_count, 2), (writer.add_embedding_length, 64), (writer.add_head_count, 4),
+        (writer.add_head_count_kv, 2), (writer.add_context_length, 512), (writer.add_feed_forward_length, 128),
+        (writer.add_layer_norm_rms_eps, 1e-5), (writer.add_rope_freq_base, 10000.0),
+    ):  # fmt: skip
+        add(value)
+    writer.add_array("tokenizer.ggml.tokens", ["a", "b", "c"])
+    writer.add_tensor("token_embd.weight", np.zeros((3, 64), dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    release = open_release(str(tmp_path))
+    assert release.config_file == "model.gguf"
+    assert release.config == {
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+        "max_position_embeddings": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "rms_norm_eps": pytest.approx(1e-5), "rope_theta": 10000.0, "vocab_size": 3,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "hidden_size": 64}')
+    assert open_release(str(tmp_path)).config == {"model_type": "llama", "hidden_size": 64}
+
+
+def test_a_broken_file_without_a_config_is_still_a_release(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(2))
+    release = open_release(str(tmp_path))
+    assert release.config == {}
+    assert [anomaly.code for anomaly in release.checkpoint.anomalies] == ["gguf_unreadable"]
