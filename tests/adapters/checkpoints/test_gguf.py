@@ -129,8 +129,8 @@ def test_a_release_without_a_config_is_known_by_its_header(tmp_path: Path) -> No
     writer = GGUFWriter(tmp_path / "model.gguf", "llama")
     for add, value in (
         (writer.add_block_count, 2), (writer.add_embedding_length, 64), (writer.add_head_count, 4),
-        (writer.add_head_count_kv, 2), (writer.add_context_length, 512), (writer.add_feed_forward_length, 128),
-        (writer.add_layer_norm_rms_eps, 1e-5), (writer.add_rope_freq_base, 10000.0),
+        (writer.add_head_count_kv, 2), (writer.add_context_length, 512), (writer.add_rope_freq_base, 1e4),
+        (writer.add_layer_norm_rms_eps, 1e-5), (writer.add_feed_forward_length, 128),
     ):  # fmt: skip
         add(value)
     writer.add_array("tokenizer.ggml.tokens", ["a", "b", "c"])
