@@ -11,6 +11,7 @@ from day0.tasks.inventory.record_verification import Verification
 _STATES = {
     "matches": "as the source vouches",
     "recorded": "hash recorded, none to compare",
+    "as_before": "as last verified",
     "changed": "changed since last verified",
     "damaged": "damaged since last verified",
     "differs": "not what the source vouches for",

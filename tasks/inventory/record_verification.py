@@ -16,10 +16,10 @@ class VerifiedShard(Value):
         sha256: of the content; empty where the file could not be read.
         expected: the hash that the source gives (`git:` before it where it is git's blob hash), or the one
             that an earlier verification of this folder recorded; empty where there is neither.
-        state: `matches` the source's hash; `recorded`: the source gives none, so this one is remembered (and
-            is the one remembered, where there was one); `changed` since it was remembered, and so did the
-            file's size, inode or time; `damaged`: changed, and they did not; `differs` from the source's;
-            `unreadable`.
+        state: `matches` the source's hash; where the source gives none: `recorded`, there was nothing to hold
+            it against, and it is remembered from now on; `as_before`, it is the one remembered; `changed`
+            since it was remembered, and so did the file's size, inode or time; `damaged`: changed, and they
+            did not; `differs` from the source's; `unreadable`.
         problem: why it is unreadable.
     """
 

@@ -67,11 +67,13 @@ def _shard(shard: ShardContent, contents: Contents) -> VerifiedShard:
         state = "unreadable"
     elif vouched:
         state = "matches" if shard.vouched == vouched.removeprefix("git:") else "differs"
-    elif known is None or remembered == shard.sha256:
+    elif known is None:
         state = "recorded"
+    elif remembered == shard.sha256:
+        state = "as_before"
     else:
         state = "damaged" if known.identity == shard.identity else "changed"
-    expected = vouched or ("" if state == "recorded" else remembered)
+    expected = vouched or remembered
     return VerifiedShard(
         path=shard.path,
         size=shard.size,

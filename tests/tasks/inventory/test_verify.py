@@ -16,6 +16,7 @@ import pytest
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.checkpoints.release import open_release
 from day0.flows.cli import main
+from day0.flows.verification_text import verification_lines
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.record_verification import ContentPattern, Verification
 from day0.tasks.inventory.take import take_inventory
@@ -124,9 +125,13 @@ def test_every_byte_is_hashed_and_the_facts_are_the_same_again(tmp_path: Path) -
     ]
     assert found.bytes == contents.bytes == sum(shard.stat().st_size for shard in shards)
     assert {shard.state for shard in found.shards} == {"recorded"}
+    assert {shard.expected for shard in found.shards} == {""}
     again, once_more = verified(folder, tmp_path / "store")
     assert once_more.bytes == contents.bytes, "asked for anew, read anew"
-    assert again.facts_digest == record.facts_digest
+    assert {shard.state for shard in outcome(again).shards} == {"as_before"}
+    assert [shard.expected for shard in outcome(again).shards] == [shard.sha256 for shard in found.shards]
+    assert "INV087" not in codes(again), "each was held against what is remembered"
+    assert verified(folder, tmp_path / "store")[0].facts_digest == again.facts_digest
     assert record.sources["/verification"] == "measured"
     assert record.observations.verified_bytes == found.bytes
 
@@ -219,7 +224,20 @@ def test_a_flipped_bit_is_told_from_a_replaced_file(tmp_path: Path) -> None:
     assert outcome(changed).shards[0].state == "changed"
     assert [found.severity for found in changed.findings if found.code == "INV081"] == ["warning"]
     settled, _ = verified(folder, tmp_path / "store")
-    assert outcome(settled).shards[0].state == "recorded"
+    assert outcome(settled).shards[0].state == "as_before"
+
+
+def test_what_was_compared_is_told_from_what_was_not(tmp_path: Path) -> None:
+    folder, shards = mixtral(tmp_path)
+    verified(folder, tmp_path / "store")
+    with shards[1].open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"\x01\x02\x03\x04")
+    record, _ = verified(folder, tmp_path / "store")
+    assert [shard.state for shard in outcome(record).shards] == ["as_before", "changed", "as_before"]
+    told = [text for _, text in verification_lines(outcome(record))]
+    assert told[0].endswith("2 as last verified, 1 changed since last verified")
+    assert "INV087" not in codes(record)
 
 
 def test_files_that_cannot_be_read_to_the_end(tmp_path: Path) -> None:
