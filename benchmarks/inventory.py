@@ -25,8 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.local_hub import LocalHub  # noqa: E402  # found only now
-from support.raw_checkpoints import write_release  # noqa: E402
+from support.local_hub import LocalHub  # noqa: E402  # the path to it is set above
+from support.raw_checkpoints import write_release  # noqa: E402  # the path to it is set above
 
 PAIRS = 5
 DELAY = 0.05  # seconds before each answer of the hub

@@ -148,7 +148,7 @@ def grouped_scale(stored: Shape, group: int, ratio: float, *, rows: bool = False
         if rows and scale in (lead, (*lead, 1)):
             return ""
         wanted = (*lead, ceil_div(columns, group)) if group else (*lead, -1)
-        if scale[:-1] == lead and (not group or scale[-1] == wanted[-1]):
+        if scale and scale[:-1] == lead and (not group or scale[-1] == wanted[-1]):
             return ""
         return str(list(wanted)) if group else f"{list(lead)} + groups"
 
