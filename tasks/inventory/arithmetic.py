@@ -122,6 +122,8 @@ class _Formulas:
         return _one((self.hidden,), "[hidden_size]") if norm else None
 
     def _width(self, path: Sequence[str]) -> tuple[int, str]:
+        if not path:
+            return 0, ""
         if path[-1] in ("shared_expert", "shared_experts"):
             return self.shared, "shared experts' width"
         if path[-2:] == ["experts", "{e}"]:

@@ -18,6 +18,7 @@ from .tied_embeddings import TOKEN_EMBEDDINGS
 # Matrices of one row a token; other heads (classifiers) have one a label.
 _VOCABULARY = TOKEN_EMBEDDINGS | {"lm_head", "embed_out"}
 _CONFIG = Subject(kind="config", name="config.json")
+_OUTSIDE = ("embedding", "head", "norm", "aux", "buffer")  # what may stand outside the layers
 
 
 def contradictions(seen: Seen) -> Sequence[Finding]:
@@ -56,8 +57,12 @@ def _missing_layers(seen: Seen) -> Iterable[Finding]:
     stated = seen.facts.architecture.layers
     stack = main_stack(seen.stack)
     missing = set(range(stated)) - {layer.index for layer in stack}
-    if stack and missing:
-        name = stack[0].name.rpartition(".")[0]
+    if not stack:
+        yield from _no_layer(seen)
+        return
+    name = stack[0].name.rpartition(".")[0]
+    missing -= missing if seen.awaited.untold else seen.awaited.stacks.get(name, set())
+    if missing:
         which = format_indices(missing)
         message = f"the config states {stated} layers, the tensors of {name} lack {len(missing)}: {which}"
         yield make_finding(
@@ -66,6 +71,16 @@ def _missing_layers(seen: Seen) -> Iterable[Finding]:
             message,
             evidence=[seen.facts.sources["/architecture/layers"]],
         )
+
+
+def _no_layer(seen: Seen) -> Iterable[Finding]:
+    """Nothing but what stands outside the layers, where the config states some."""
+    stated = seen.facts.architecture.layers
+    outside = all(item.place.role in _OUTSIDE and item.group.pattern.layer_slot < 0 for item in seen.counted)
+    if stated and outside and not seen.awaited.any:
+        message = f"the config states {stated} layers, and no tensor of a layer is stored"
+        source = seen.facts.sources["/architecture/layers"]
+        yield make_finding("INV020", Subject(kind="model", name="layers"), message, evidence=[source])
 
 
 def main_stack(layers: Sequence[LayerCount]) -> Sequence[LayerCount]:
@@ -96,8 +111,11 @@ def _missing_experts(seen: Seen) -> Iterable[Finding]:
         held = experts_of(layer)
         expected = set(range(stated)) if stated else set().union(*held.values())
         for text, indices in held.items():
-            if expected - indices:
-                lacking.setdefault(text, {})[layer.index] = frozenset(expected - indices)
+            gone = expected - indices
+            if gone and not seen.awaited.untold:
+                gone -= seen.awaited.experts(text, layer.index)
+                if gone:
+                    lacking.setdefault(text, {})[layer.index] = frozenset(gone)
         patterns |= {item.group.pattern.text: item.group.pattern for item in layer.groups}
     alike: dict[frozenset[tuple[int, frozenset[int]]], list[str]] = {}
     for text, layers in lacking.items():
@@ -125,7 +143,7 @@ def _experts_gone(seen: Seen) -> Iterable[Finding]:
         for layer in seen.stack
         if not layer.has_experts and any(item.place.role == "router" for item in layer.groups)
     ]
-    if gone and seen.facts.architecture.experts:
+    if gone and seen.facts.architecture.experts and not seen.awaits(role="expert"):
         where = format_indices(layer.index for layer in gone)
         message = (
             f"layers {where} have a router and none of the {seen.facts.architecture.experts} routed experts"
@@ -157,13 +175,15 @@ def _sizes(seen: Seen) -> Iterable[Finding]:
 def _irregular(seen: Seen) -> Iterable[Finding]:
     """Layers without a weight that more than half of the layers with the same neighbours have."""
     kinds: dict[tuple[str, bool, bool], list[LayerCount]] = {}
-    for layer in seen.stack:
+    for layer in () if seen.awaited.untold else seen.stack:
         attends = any(item.place.role == "attention" for item in layer.groups)
         kinds.setdefault((layer.name.rpartition(".")[0], layer.has_experts, attends), []).append(layer)
     for layers in kinds.values():
         weights = {layer.index: _weights(layer) for layer in layers}
+        due = {layer: {_plain(text) for text, held in seen.awaited.layers.items() if layer in held}
+               for layer in weights}  # fmt: skip
         for name in sorted(set().union(*weights.values())):
-            lacking = [index for index, held in weights.items() if name not in held]
+            lacking = [index for index, held in weights.items() if name not in held | due[index]]
             if 0 < len(lacking) * 4 < len(layers):  # a quarter or more is a pattern, not a hole
                 where, others = format_indices(lacking), len(layers) - len(lacking)
                 message = f"layers {where} lack {name}, which {others} others have"
@@ -173,4 +193,8 @@ def _irregular(seen: Seen) -> Iterable[Finding]:
 def _weights(layer: LayerCount) -> set[str]:
     """The layer's weights by pattern, whatever precision they are packed in."""
     names = (item.group.pattern.text for item in layer.groups if item.place.counts)
-    return {name.removesuffix("_packed").replace(".qweight", ".weight") for name in names}
+    return {_plain(name) for name in names}
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix("_packed").replace(".qweight", ".weight")

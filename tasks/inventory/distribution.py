@@ -9,11 +9,10 @@ from ..finding import Finding, Subject, make_finding
 from .activations import role_shapes
 from .communication import by_direction, primitives_of
 from .layouts import parse_layout, usual_layouts
-from .pieces import Piece, implied_pieces, stored_pieces
+from .pieces import Piece, pieces_of
 from .rank_memory import Model, memory_of
 from .record import Layer
 from .record_distribution import Distribution, LayoutMemory, Share
-from .record_reconciliation import Implied
 from .remarks import routed_experts
 from .seen import Part, Seen
 from .tied_embeddings import stored_tied
@@ -25,18 +24,10 @@ _ROLE_ORDER = (
 _PART_ORDER = ("text", "mtp", "vision", "projector", "audio")
 
 
-def distribution(seen: Seen, implied: Implied | None = None) -> Part:
-    """The table, what splitting the model makes it exchange, and memory per rank.
-
-    Args:
-        seen: everything.
-        implied: what a config implies; used where no tensor is stored.
-    """
-    pieces, basis = stored_pieces(seen.counted), "tensors"
-    if not pieces and implied is not None and implied.patterns:
-        pieces, basis = implied_pieces(implied.patterns), "implied"
-    if not pieces:
-        basis = "config"
+def distribution(seen: Seen) -> Part:
+    """The table, what splitting the model makes it exchange, and memory per rank."""
+    pieces = pieces_of(seen.known)
+    basis = "tensors" if seen.counted else "implied" if pieces else "config"
     rows = _rows(seen, pieces)
     roles = [role for role in _ROLE_ORDER if any(row.role == role for row in rows)]
     primitives = primitives_of(seen.facts, roles)

@@ -10,10 +10,12 @@ from day0.adapters.checkpoints.table import TensorTable
 from day0.adapters.models.expected_run import Answer, ask_expected, builder
 
 from ..finding import Finding, Subject, make_finding
+from .config_facts import ConfigFacts
 from .counts import Counted, active_params, pattern_table, totals
 from .expectation import asked_names
 from .implied_storage import DeclaredStorage
 from .patterns import list_tensors
+from .quantization import DeclaredQuantization
 from .record_reconciliation import Implied, ImpliedOperator
 from .roles import look_around, place_of
 from .seen import Part, Seen
@@ -36,7 +38,7 @@ def ask(config: Mapping[str, object], counted: Iterable[Counted], faults: Iterab
         faults: tensors that are announced and cannot be read count as named.
     """
     if not config:
-        return Answer(reason="there is no config")
+        return Answer(reason="config.json states nothing, or could not be read")
     if not isinstance(config.get("model_type"), str):
         return Answer(reason="config.json names no model_type")
     return ask_expected(config, asked_names(counted, faults))
@@ -49,9 +51,8 @@ def read_implied(seen: Seen) -> Part:
         record = Implied(reason=answer.reason, by=implied_by() if answer is not NOT_ASKED else "")
         return Part({"implied": record}, _unknown(answer), {"/implied": "computed:nothing"})
     dtype = seen.facts.architecture.dtype
-    storage = DeclaredStorage(seen.declared.declarations, dtype)
     plain = DeclaredStorage((), dtype)
-    counted = _counted(seen, answer, storage)
+    counted = seen.implied
     experts, top_k = seen.facts.architecture.experts, seen.facts.architecture.top_k
     record = Implied(
         status="computed",
@@ -59,7 +60,7 @@ def read_implied(seen: Seen) -> Part:
         reason="",
         architecture=answer.architecture,
         totals=totals(counted, 0),
-        active_params=active_params(counted, experts, top_k, bool(answer.tied)),
+        active_params=active_params(counted, experts, top_k, shares_matrix(counted, answer)),
         patterns=pattern_table(counted),
         operators=_operators(answer.operators),
         unknown_phases=[f"{phase}: {reason}" for phase, reason in answer.failed.items()],
@@ -77,8 +78,22 @@ def _unknown(answer: Answer) -> Sequence[Finding]:
     return [make_finding("INV043", Subject(kind="config", name="config.json"), message)]
 
 
-def _counted(seen: Seen, answer: Answer, storage: DeclaredStorage) -> Sequence[Counted]:
-    """The implied tensors as if they were stored, in the precision that the config declares."""
+def shares_matrix(counted: Iterable[Counted], answer: Answer) -> bool:
+    """Whether the model that was built has one matrix for embedding and head."""
+    heads = any(item.place.role == "head" and item.place.part == "text" for item in counted)
+    return bool(answer.tied) and not heads
+
+
+def implied_tensors(
+    facts: ConfigFacts, declared: DeclaredQuantization, answer: Answer
+) -> Sequence[Counted]:
+    """The implied tensors as if they were stored, in the precision that the config declares.
+
+    Empty where it is not known what the config implies.
+    """
+    if answer.reason:
+        return ()
+    storage = DeclaredStorage(declared.declarations, facts.architecture.dtype)
     names, kinds, packings = [], [], {}
     known: dict[tuple[str, str, tuple[int, ...]], tuple[TensorKind, str]] = {}
     for tensor in answer.tensors:
@@ -91,7 +106,7 @@ def _counted(seen: Seen, answer: Answer, storage: DeclaredStorage) -> Sequence[C
         packings[kind] = packing
     table = TensorTable([TensorBlock("config.json", names, kinds, [0] * len(names))])
     groups = list_tensors(table).groups
-    around = look_around(groups, seen.facts.architecture.layers, seen.facts.mtp_layers > 0)
+    around = look_around(groups, facts.architecture.layers, facts.mtp_layers > 0)
     counted = []
     for group in groups:
         place = place_of(group, around)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .counts import Counted
-from .index_sets import parse_indices
-from .record_counts import TensorPattern
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,8 @@ class Piece:
     bytes: int
 
 
-def stored_pieces(counted: Sequence[Counted]) -> Sequence[Piece]:
-    """As the headers hold them."""
+def pieces_of(counted: Sequence[Counted]) -> Sequence[Piece]:
+    """As the headers hold them, or as a config implies them."""
     found = []
     for item in counted:
         group, place = item.group, item.place
@@ -56,25 +54,6 @@ def stored_pieces(counted: Sequence[Counted]) -> Sequence[Piece]:
     return found
 
 
-def implied_pieces(patterns: Sequence[TensorPattern]) -> Sequence[Piece]:
-    """As a config implies them; the layers of one pattern are equal there."""
-    return [piece for pattern in patterns for piece in _layers_of(pattern)]
-
-
 def layer_path(stack: str, index: int) -> str:
     """The layer's module path; GGUF's `blk.3` under the name that every other room uses for it."""
     return f"model.layers.{index}" if stack == "blk" else f"{stack}.{index}"
-
-
-def _layers_of(pattern: TensorPattern) -> Iterator[Piece]:
-    indices: Sequence[int | None] = parse_indices(pattern.layers) or (None,)
-    stack = pattern.pattern.split(".{l}")[0]
-    for position, index in enumerate(indices):
-        count, params, size = (
-            total * (position + 1) // len(indices) - total * position // len(indices)
-            for total in (pattern.tensors, pattern.params, pattern.bytes)
-        )
-        yield Piece(
-            "" if index is None else layer_path(stack, index), index, pattern.part, pattern.role,
-            pattern.owner, pattern.pattern, pattern.dtype, pattern.shape, count, params, size,
-        )  # fmt: skip

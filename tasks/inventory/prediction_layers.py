@@ -24,7 +24,8 @@ def prediction_findings(seen: Seen) -> Iterable[Finding]:
     said = ", ".join(f"{key} {number}" for key, number in declared.items())
     evidence = [f"config.json#{seen.facts.pointer}/{key}" for key in declared]
     layers = _layers(stored)
-    if declared and not stored:
+    partial = seen.awaits(part="mtp")
+    if declared and not stored and not partial:
         message = f"the config declares {said}, and no tensor of multi-token prediction is stored"
         yield make_finding("INV025", _SUBJECT, message, evidence=evidence)
     elif stored and not declared:
@@ -34,7 +35,7 @@ def prediction_findings(seen: Seen) -> Iterable[Finding]:
             f"parameters are stored, e.g. {stored[0].group.example}, and the config declares none"
         )
         yield make_finding("INV025", _SUBJECT, message, evidence=[stored[0].group.example])
-    elif stored and layers and layers not in declared.values():
+    elif stored and layers and layers not in declared.values() and not partial:
         message = f"the config declares {said}, and {layers} layers of multi-token prediction are stored"
         yield make_finding("INV025", _SUBJECT, message, evidence=evidence)
     yield from _copies(seen, stored)

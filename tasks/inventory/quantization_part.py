@@ -24,7 +24,7 @@ _PLAIN_CACHE = ("dynamic",)
 def quantization_part(seen: Seen) -> Part:
     """Everything about the quantisation, checked."""
     main = _main(seen)
-    scales = check_scales(seen.counted, seen.stored, main)
+    scales = check_scales(seen.counted, seen.stored, main, seen.awaited)
     left_out = (
         check_exclusions(seen.counted, seen.stored, seen.declared.declarations, main)
         if main is not None and seen.counted
@@ -37,7 +37,7 @@ def quantization_part(seen: Seen) -> Part:
         *(_declared_and_shown(seen) if seen.counted else ()),
         *_between_declarations(seen),
         *scales.findings,
-        *left_out.findings,
+        *(item for item in left_out.findings if not (seen.awaited.any and item.code == "INV052")),
         *_doubts(seen),
         *(_cache(seen, quantization.kv_cache) if seen.counted else ()),
     ]
@@ -70,6 +70,7 @@ def _quantization(seen: Seen, scales: ScaleCheck, left_out: ExclusionCheck) -> Q
         excluded_plain=left_out.excluded_plain,
         excluded_quantized=left_out.excluded_quantized,
         targeted_plain=left_out.targeted_plain,
+        awaited=scales.awaited,
     )
     base = declared or observed
     change: dict[str, Any] = {
@@ -125,7 +126,7 @@ def _declared_and_shown(seen: Seen) -> Iterable[Finding]:
     if not declared.known:
         return
     if declared.normal is not None and observed.scheme == "none":
-        if declared.normal.scheme != "none":
+        if declared.normal.scheme != "none" and not seen.awaited.any:
             message = (
                 f"the config declares {declared.normal.scheme}, yet every weight is stored in plain precision"
             )
@@ -135,13 +136,16 @@ def _declared_and_shown(seen: Seen) -> Iterable[Finding]:
             message = f"the config declares no quantisation, yet the tensors show {observed.scheme}"
             yield make_finding("INV022", _CONFIG, message, evidence=["headers"])
     elif declared.normal is not None:
-        yield from _parts_differ(declared.normal, observed, source)
+        yield from _parts_differ(declared.normal, observed, source, seen.awaited.any)
 
 
-def _parts_differ(declared: Quantization, observed: Quantization, source: list[str]) -> Iterable[Finding]:
+def _parts_differ(
+    declared: Quantization, observed: Quantization, source: list[str], partial: bool
+) -> Iterable[Finding]:
+    """What the two do not share; of a part of the tensors alone, only what they show beyond the config."""
     stated, shown = _families(declared), _families(observed)
     if not declared.parts and not observed.parts:
-        if stated != shown:
+        if shown - stated if partial else stated != shown:
             message = f"the config declares {declared.scheme}, the tensors show {observed.scheme}"
             yield make_finding("INV022", _CONFIG, message, evidence=[*source, "headers"])
         return
@@ -155,7 +159,7 @@ def _parts_differ(declared: Quantization, observed: Quantization, source: list[s
         kinds = kinds or [f"{observed.scheme}"]
         message = f"the config declares {_listed(stated)}, the tensors also show {', '.join(kinds)}"
         yield make_finding("INV022", _CONFIG, message, evidence=[*source, "headers"])
-    if less:
+    if less and not partial:
         said = f"yet no weight is stored so; the tensors show {_listed(shown)}"
         message = f"the config declares {_listed(less)}, {said}"
         subject = Subject(kind="config", name="config.json parts")
@@ -249,7 +253,8 @@ def _cache(seen: Seen, cache: KvCache | None) -> Iterable[Finding]:
     stored: Sequence[str] = [
         item.group.example for item in seen.counted if _is_cache_scale(item.group.pattern.text)
     ]
-    if cache is not None and not stored and not cache.scheme.endswith(_PLAIN_CACHE):
+    plain = cache is not None and cache.scheme.endswith(_PLAIN_CACHE)
+    if cache is not None and not stored and not plain and not seen.awaited.any:
         message = (
             f"a KV cache in {cache.dtype} is declared, yet no k or v scale is stored: stacks take 1.0 or "
             "measure their own"

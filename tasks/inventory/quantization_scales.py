@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ..finding import Finding, Severity, Subject, make_finding
+from .awaited import NOTHING, Awaited
 from .counts import Counted
 from .declaration import Declaration
 from .member_sets import Member, Tally, members, same_members
@@ -43,6 +44,7 @@ class ScaleCheck:
         without_scale: of those, without a scale.
         wrong_shape: of those, with a side tensor of a wrong shape.
         orphans: scales without their weight.
+        awaited: weights of which a side tensor lies in a file that is absent or unread.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -51,15 +53,19 @@ class ScaleCheck:
     without_scale: int = 0
     wrong_shape: int = 0
     orphans: int = 0
+    awaited: int = 0
 
 
-def check_scales(counted: Sequence[Counted], stored: StoredWeights, main: Declaration | None) -> ScaleCheck:
+def check_scales(
+    counted: Sequence[Counted], stored: StoredWeights, main: Declaration | None, awaited: Awaited = NOTHING
+) -> ScaleCheck:
     """Holds all weights and scales against each other.
 
     Args:
         counted: all groups.
         stored: how each weight is stored.
         main: the declaration that holds; it says whether zero points and an order belong to each weight.
+        awaited: what is in files that are not here; of these tensors nothing is said to be missing.
     """
     check = ScaleCheck()
     tallies: dict[tuple[str, Severity, str, str], Tally] = {}
@@ -73,10 +79,10 @@ def check_scales(counted: Sequence[Counted], stored: StoredWeights, main: Declar
         text = item.group.pattern.text
         totals[text] = totals.get(text, 0) + item.group.count
         check.weights += item.group.count
-        _check_weight(item.group, found, stored, main, tallies, check)
+        _check_weight(item.group, found, stored, main, awaited, tallies, check)
     for item in counted:
         if item.place.role == "aux":
-            _check_orphan(item.group, stored, tallies, totals, check)
+            _check_orphan(item.group, stored, awaited, tallies, totals, check)
     check.findings += _findings(tallies, totals)
     return check
 
@@ -86,12 +92,17 @@ def _check_weight(
     found: WeightFormat,
     stored: StoredWeights,
     main: Declaration | None,
+    awaited: Awaited,
     tallies: dict[tuple[str, Severity, str, str], Tally],
     check: ScaleCheck,
 ) -> None:
     faulty: set[Member] = set()
+    late: set[Member] = set()
     for place, need in enumerate((*found.needs, *_declared_needs(group, found, main))):
         missing, wrong = _compare(group, need, stored)
+        if missing and awaited.any:
+            due = missing & awaited.beside(need.names, group)
+            missing, late = missing - due, late | (due if need.wanted or place == 0 else set())
         text = group.pattern.text
         if missing and place == 0:
             check.without_scale += len(missing)
@@ -111,7 +122,8 @@ def _check_weight(
             faulty |= set(which)
         if missing and (place == 0 or need.wanted == "error"):
             faulty |= set(missing)
-    check.with_scale += group.count - len(faulty)
+    check.awaited += len(late - faulty)
+    check.with_scale += group.count - len(faulty | late)
 
 
 def _compare(
@@ -162,6 +174,7 @@ def _declared_needs(group: Group, found: WeightFormat, main: Declaration | None)
 def _check_orphan(
     side: Group,
     stored: StoredWeights,
+    awaited: Awaited,
     tallies: dict[tuple[str, Severity, str, str], Tally],
     totals: dict[str, int],
     check: ScaleCheck,
@@ -171,6 +184,8 @@ def _check_orphan(
         return
     left, plain = set(members(side)), set[Member]()
     kind = ""
+    if awaited.any:
+        left -= awaited.beside(tuple(_weights_of(text)), side)
     for name in _weights_of(text):
         for weight in stored.near.near(name, side):
             if weight is side or not left:

@@ -130,6 +130,8 @@ class InventoryFacts(Value):
     Attributes:
         identity: which release.
         format: `safetensors`, `gguf`, `pickle` or `none`.
+        basis: what totals, active parameters, layers and roles are counted from: `headers`, `implied` (nothing
+            is stored: what the config implies, bytes as it declares them) or `none` (they are unknown, not 0).
         totals: exact counts.
         active_params: three conventions.
         kv_bytes_per_token: bf16, all layers, before any window is full.
@@ -164,6 +166,7 @@ class InventoryFacts(Value):
 
     identity: Identity
     format: str
+    basis: str = "headers"
     totals: Totals
     active_params: ActiveParams
     kv_bytes_per_token: int

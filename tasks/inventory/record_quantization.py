@@ -110,6 +110,7 @@ class QuantizationChecks(Value):
         excluded_plain: weights that an exclusion names and that are plain, as they should be.
         excluded_quantized: weights that an exclusion names and that are in low precision all the same.
         targeted_plain: weights that no exclusion names and that are plain.
+        awaited: low-precision weights of which a side tensor lies in a file that is not here.
     """
 
     weights: int = 0
@@ -120,6 +121,7 @@ class QuantizationChecks(Value):
     excluded_plain: int = 0
     excluded_quantized: int = 0
     targeted_plain: int = 0
+    awaited: int = 0
 
 
 class Quantization(Value):

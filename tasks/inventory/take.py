@@ -24,7 +24,7 @@ from .counts import (
 from .declared_modules import DeclaredModules
 from .distribution import distribution
 from .fact_sources import fact_sources
-from .implied import NOT_ASKED, ask, read_implied
+from .implied import NOT_ASKED, ask, implied_tensors, read_implied, shares_matrix
 from .moved import look_again
 from .patterns import Listing, list_tensors
 from .pickles import read_pickles
@@ -53,7 +53,7 @@ from .stored_weights import StoredWeights
 from .structure import read_structure
 from .support import read_support
 from .texts import read_texts
-from .tied_embeddings import read_tied, stored_tied
+from .tied_embeddings import read_tied, tied_by_tensors
 from .tokenizer import read_tokenizer
 
 _PARTS: tuple[Callable[[Seen], Part], ...] = (
@@ -100,8 +100,7 @@ def take_inventory(
     ]
     fields, sources = _counts(seen), dict(fact_sources(seen, kinds_source))
     parts = [part(seen) for part in _PARTS]
-    implied = next((part.fields["implied"] for part in parts if "implied" in part.fields), None)
-    for found in (*parts, distribution(seen, implied)):
+    for found in (*parts, distribution(seen)):
         fields |= found.fields
         findings += found.findings
         sources |= found.sources
@@ -123,12 +122,15 @@ def _look(release: Release, layouts: Sequence[str], expected: bool) -> tuple[See
     declared = declared_quantization(release.config, texts.held)
     stored = StoredWeights(listing.groups, DeclaredModules(declared.declarations).part_of)
     counted, observed = _count(listing, facts, stored)
-    layers, states, kinds_source = read_layers(counted, facts)
     stack = text_layers(counted)
-    answer = ask(release.config, counted, release.checkpoint.faults) if expected else NOT_ASKED
+    answer = NOT_ASKED
+    if expected:
+        answer = ask(release.config, counted, release.checkpoint.faults)
+    implied = implied_tensors(facts, declared, answer)
+    layers, states, kinds_source = read_layers(counted or implied, facts)
     seen = Seen(
-        release, texts, facts, listing, counted, stack, layers, states, declared, observed, stored, layouts,
-        answer,
+        release, texts, facts, listing, counted, stack, layers, states, declared, observed, stored, implied,
+        layouts, answer,
     )  # fmt: skip
     return seen, kinds_source
 
@@ -146,8 +148,11 @@ def _counts(seen: Seen) -> dict[str, Any]:
     release, layers = seen.release, seen.layers
     counted, checkpoint = seen.counted, release.checkpoint
     architecture = seen.facts.architecture
-    tied = TiedEmbeddings(config=seen.facts.tied, tensors=stored_tied(counted))
+    known = seen.known
+    tied = TiedEmbeddings(config=seen.facts.tied, tensors=tied_by_tensors(seen))
     one_matrix = tied.tensors is True or (tied.tensors is False and tied.config is True)
+    if not counted:
+        one_matrix = shares_matrix(known, seen.answer)
     windows: dict[int, int] = {}
     for layer in layers:
         if layer.window:
@@ -155,14 +160,15 @@ def _counts(seen: Seen) -> dict[str, Any]:
     return {
         "identity": _identity(release),
         "format": checkpoint.format,
-        "totals": totals(counted, len(checkpoint.shards)),
-        "active_params": active_params(counted, routed_experts(seen), architecture.top_k, one_matrix),
+        "basis": seen.basis,
+        "totals": totals(known, len(checkpoint.shards)),
+        "active_params": active_params(known, routed_experts(seen), architecture.top_k, one_matrix),
         "kv_bytes_per_token": sum(layer.kv_bytes_per_token for layer in layers),
         "kv_bytes_per_token_growing": sum(layer.kv_bytes_per_token for layer in layers if not layer.window),
         "kv_window_bytes": dict(sorted(windows.items())),
         "state_bytes_per_sequence": sum(layer.state_bytes_per_sequence for layer in layers),
         "layers": layers,
-        "roles": role_sizes(counted),
+        "roles": role_sizes(known),
         "quantization": seen.declared.normal or seen.observed,
         "tied_embeddings": tied,
         "architecture": architecture,

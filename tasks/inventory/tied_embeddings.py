@@ -28,9 +28,15 @@ def stored_tied(counted: Iterable[Counted]) -> bool | None:
     return None if "embedding" not in roles else "head" not in roles
 
 
+def tied_by_tensors(seen: Seen) -> bool | None:
+    """The same of a release; None too while a head may be in a file that is not here."""
+    found = stored_tied(seen.counted)
+    return None if found and seen.awaits(part="text", role="head") else found
+
+
 def read_tied(seen: Seen) -> Part:
     """What config, tensors and bytes say, and where they contradict each other."""
-    config, tensors = seen.facts.tied, stored_tied(seen.counted)
+    config, tensors = seen.facts.tied, tied_by_tensors(seen)
     head, embedding = _weight(seen, "head"), _weight(seen, "embedding")
     compared = compare_weights(seen, head, embedding) if head and embedding else ""
     findings = [*_empty(seen), *_contradictions(config, tensors, head, embedding, compared)]

@@ -158,7 +158,7 @@ def test_any_config_ends_in_a_record(config: dict[str, Any]) -> None:
 _SEGMENTS = st.sampled_from(
     ["model", "layers", "0", "1", "77777777777", "experts", "weight", "weight_scale", "weight_scale_inv",
      "scale", "mlp", "self_attn", "qweight", "weight_packed", "absmax", "gate", "mtp", "vision_tower", "{l}",
-     "", "_blocks", "_scales", "quant_state", "lm_head", "embed_tokens", "blk", "h", "\u0663"]
+     "", "_blocks", "_scales", "quant_state", "lm_head", "embed_tokens", "blk", "h", "\u0663", "up_proj"]
 )  # fmt: skip
 _KINDS = st.tuples(
     st.sampled_from(["bf16", "fp32", "int8", "uint8", "int32", "fp8_e4m3", "e8m0", "bool", "fp4_e2m1"]),
