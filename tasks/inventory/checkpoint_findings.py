@@ -57,9 +57,13 @@ MAX_PER_CODE = 50  # files of one fault that a person reads one by one; the rest
 
 
 def file_anomalies(checkpoint: Checkpoint) -> Sequence[Anomaly]:
-    """The remarks of a checkpoint without those that its faults say more exactly."""
+    """The remarks of a checkpoint without those that its faults, or `missing_shards`, say more exactly."""
     known = {fault.fault for fault in checkpoint.faults}
-    return [anomaly for anomaly in checkpoint.anomalies if _FOLDED.get(anomaly.code) not in known]
+    return [
+        anomaly
+        for anomaly in checkpoint.anomalies
+        if _FOLDED.get(anomaly.code) not in known and anomaly.code != "missing_shard"
+    ]
 
 
 def anomaly_findings(anomalies: Iterable[Anomaly]) -> Sequence[Finding]:

@@ -11,6 +11,9 @@ from day0.adapters.checkpoints.naming import families, natural_key
 from day0.adapters.sources.unfinished import hidden_leftovers
 
 from ..finding import Finding, Subject, make_finding
+from .awaited import is_unread
+from .missing_shards import missing_shards
+from .readable import plural, readable
 from .record_reconciliation import MAX_FILES, Readiness
 from .seen import Part, Seen
 
@@ -20,8 +23,10 @@ _PARTIAL = re.compile(
 )
 _WEIGHTS = re.compile(r"\.(safetensors|gguf|bin|pt|pth)$")
 # Remarks of the adapters that no waiting mends. A file that is too short may still be written.
-_BROKEN = ("trailing_bytes", "shard_unreadable", "lfs_pointer", "index_path_escape", "gguf_unreadable")
+_BROKEN = ("trailing_bytes", "lfs_pointer", "index_path_escape", "gguf_unreadable")
 _SHORT = ("truncated_shard", "header_truncated", "too_small")
+_MOST_NAMES = 4
+_UNREAD = "shard_unreadable"  # the source did not give it: nothing is known of the file itself
 _TOKENIZER = re.compile(
     r"tokenizer(_config)?\.json|tokenizer\.model|vocab\.(json|txt)|.*\.tiktoken|tiktoken\.model|tekken\.json"
 )
@@ -34,6 +39,9 @@ def readiness(seen: Seen) -> Part:
     leftovers = _leftovers(seen)
     short = [anomaly for anomaly in anomalies if anomaly.code in _SHORT]
     state, reasons = _state(seen, awaited, leftovers, short)
+    if seen.release.source is not None and not seen.release.config and _lacks_config(seen):
+        reasons.append("no config is there")
+        state = "no_config" if state == "complete" else state
     if seen.release.source is not None and state != "config_only" and not _has_tokenizer(seen):
         reasons.append("no tokenizer file is there")
     record = Readiness(
@@ -42,9 +50,11 @@ def readiness(seen: Seen) -> Part:
         awaited=awaited[:MAX_FILES],
         more_awaited=max(0, len(awaited) - MAX_FILES),
         bytes_there=_bytes_there(seen),
+        partial=seen.release.checkpoint.format != "none" and (bool(awaited) or seen.awaited.any),
     )
     sources = {"/readiness": "computed:the source's listing, index and headers"}
-    return Part({"readiness": record}, _findings(record, leftovers), sources)
+    findings = [*_findings(record, leftovers), *missing_shards(seen.release.checkpoint, _absent(seen, awaited))]
+    return Part({"readiness": record}, findings, sources)
 
 
 def _state(
@@ -53,35 +63,63 @@ def _state(
     checkpoint = seen.release.checkpoint
     if any(anomaly.code == "listing_only" for anomaly in checkpoint.anomalies):
         return "listing_only", ["the files are listed and cannot be read from here"]
-    unread = [anomaly.subject for anomaly in checkpoint.anomalies if anomaly.code == "shard_unreadable"]
+    unread = [anomaly.subject for anomaly in checkpoint.anomalies if anomaly.code == _UNREAD]
     if unread and not seen.counted:
-        return "listing_only", [f"none of {len(unread)} tensor files can be read from here"]
+        return "listing_only", [f"none of {plural(len(unread), 'tensor file')} can be read from here"]
     broken = [anomaly for anomaly in checkpoint.anomalies if _is_broken(anomaly)]
     lost = sorted({fault.file for fault in checkpoint.faults if fault.fault == "index_only"}, key=natural_key)
-    reasons = [f"{len(awaited)} announced files are not there"] if awaited else []
+    reasons = [f"{_are(len(awaited), 'announced file')} not there"] if awaited else []
     if leftovers:
-        reasons.append(f"{len(leftovers)} files of an unfinished download are there, e.g. {leftovers[0]}")
+        said = _are(len(leftovers), "file of an unfinished download", "files of an unfinished download")
+        reasons.append(f"{said} there{_example(leftovers)}")
     if short:
-        reasons.append(f"{len(short)} tensor files are shorter than they should be, e.g. {short[0].subject}")
+        cut = [anomaly.subject for anomaly in short]
+        promise = "its header promises" if len(short) == 1 else "their headers promise"
+        reasons.append(f"{_are(len(short), 'tensor file')} shorter than {promise}{_example(cut)}")
     if broken:
-        reasons.append(f"{len(broken)} files are not what they should be, e.g. {broken[0].message}")
+        reasons.append(f"{_are(len(broken), 'file')} not what should be there, e.g. {broken[0].message}")
     if lost:
-        reasons.append(f"{len(lost)} files lack tensors that the index places in them, e.g. {lost[0]}")
-    arriving = bool(awaited) or (bool(leftovers) and bool(short))
-    if broken or (short and not arriving):
+        some = "lacks" if len(lost) == 1 else "lack"
+        reasons.append(f"{plural(len(lost), 'file')} {some} tensors that the index places there{_example(lost)}")
+    if unread:
+        reasons.append(f"{plural(len(unread), 'tensor file')} could not be read from here{_example(unread)}")
+    # A file that is short may still be written, but only a partial file shows that one is.
+    if broken or lost or (short and not leftovers):
         return "broken", reasons
-    if arriving:
+    if awaited or short:
         return "arriving", reasons
-    if lost:
-        return "broken", reasons
+    if unread:
+        return "partly_read", reasons
     if checkpoint.format == "none":
         return "config_only", ["no weights and no index are there"]
     return "complete", reasons
 
 
 def _is_broken(anomaly: Anomaly) -> bool:
-    header = anomaly.code.startswith("header_") and anomaly.code not in _SHORT
+    header = anomaly.code.startswith("header_") and is_unread(anomaly.code) and anomaly.code not in _SHORT
     return header or anomaly.code in _BROKEN
+
+
+def _are(number: int, noun: str, many: str = "") -> str:
+    return f"{plural(number, noun, many)} {'is' if number == 1 else 'are'}"
+
+
+def _example(names: Sequence[str]) -> str:
+    """The name of the only one, or of the first of many."""
+    return f": {readable(names[0])}" if len(names) == 1 else f", e.g. {readable(names[0])}"
+
+
+def _lacks_config(seen: Seen) -> bool:
+    return any(anomaly.code == "no_config" for anomaly in seen.release.checkpoint.anomalies)
+
+
+def _absent(seen: Seen, awaited: Sequence[str]) -> Sequence[str]:
+    """The awaited files that index or numbering announce, without those that a partial file does."""
+    source = seen.release.source
+    listed = {file.path for file in source.files()} if source else set()
+    partial = {match["file"] for path in listed if (match := _PARTIAL.match(path))}
+    named = set(seen.release.checkpoint.index.files) if seen.release.checkpoint.index else set()
+    return [path for path in awaited if path in named or path not in partial]
 
 
 def _awaited(seen: Seen) -> Sequence[str]:
@@ -145,8 +183,10 @@ def _bytes_there(seen: Seen) -> int:
 def _findings(record: Readiness, leftovers: Sequence[str]) -> Sequence[Finding]:
     subject = Subject(kind="model", name="release")
     if record.state == "arriving":
-        more = f" and {record.more_awaited} more" if record.more_awaited else ""
-        named = f": {', '.join(record.awaited)}{more}" if record.awaited else ""
+        first = [readable(name) for name in record.awaited[:_MOST_NAMES]]
+        left = len(record.awaited) + record.more_awaited - len(first)
+        more = f" and {left} more" if left else ""
+        named = f": {', '.join(first)}{more}" if record.awaited else ""
         message = f"the release is not complete yet: {'; '.join(record.reasons)}{named}"
         return [make_finding("INV045", subject, message, evidence=record.awaited)]
     if record.state == "complete" and leftovers:

@@ -137,11 +137,13 @@ class Readiness(Value):
 
     Attributes:
         state: `complete`, `arriving` (files that are announced are not there yet, what is there is sound),
-            `listing_only` (files are listed and cannot be read), `config_only`, `broken`.
+            `listing_only` (files are listed and cannot be read), `config_only`, `no_config` (weights alone),
+            `partly_read` (some tensor files could not be read from here, the others are sound), `broken`.
         reasons: what shows it.
         awaited: files that are announced and not there, at most `MAX_FILES`.
         more_awaited: how many there are beyond those listed.
         bytes_there: of the canonical tensor files that are there.
+        partial: whether the counts are of a part of the announced tensors alone.
     """
 
     state: str = "complete"
@@ -149,6 +151,7 @@ class Readiness(Value):
     awaited: Sequence[str] = ()
     more_awaited: int = 0
     bytes_there: int = 0
+    partial: bool = False
 
 
 class RedundantSet(Value):
