@@ -11,7 +11,7 @@ from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Value, digest
 from day0.tasks.job import RecordRef, StageJob
-from day0.tasks.prevented import Prevention, prevented_record, prevention_of, unforeseen
+from day0.tasks.prevention import Prevention, prevention_of, unforeseen
 from day0.tasks.record_store import save_record
 
 from .device_lock import device
@@ -84,10 +84,11 @@ def run_stage(stage: str, on_target: TargetJob, *upstream: RecordRef) -> RecordR
             return reference
         except Day0Error as error:
             why = prevention_of(error)
-        except (
-            Exception
-        ) as error:  # a fault of ours in one stage must not cost the others; it is recorded as such
+        except Exception as error:
+            # A fault of ours in one stage must not cost the others; it is recorded as such.
             why = unforeseen(error, _keep_traceback(stage, job))
+    from day0.tasks.prevented import prevented_record  # knows the records of all stages
+
     record = prevented_record(stage, job, why)
     # Under this run's own key: the next run tries again.
     key = digest({"stage": stage, "target": job.target, "run": job.run, "prevented": why.message})

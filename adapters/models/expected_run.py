@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..base.worker_environment import worker_environment
-from ..base.worker_memory import MemoryWatch
 
 SECONDS = 300.0
 """Importing torch and transformers takes 5 s, the largest published model another 15 s, on two busy cores."""
@@ -113,6 +112,8 @@ def _converse(
     process: subprocess.Popen[bytes], question: bytes, seconds: float, memory: int
 ) -> tuple[list[Any], str]:
     """The answer's lines and, where the process was ended before it was done, the reason."""
+    from ..base.worker_memory import MemoryWatch  # reading process memory is needed only here
+
     ended: list[str] = []
 
     def end(reason: str) -> None:

@@ -14,7 +14,8 @@ from day0.reports.page.build import build_page, unsourced_blocks
 from day0.reports.regression import judge_regression
 from day0.tasks.job import StageJob
 from day0.tasks.numerics.record import Block, NumericsFacts
-from day0.tasks.prevented import Prevention, prevented_record
+from day0.tasks.prevented import prevented_record
+from day0.tasks.prevention import Prevention
 from day0.tasks.verdict import Verdict
 from support.sample_records import BAD_LAYER, EAGER, ORT
 from support.sample_report import sample_report

@@ -19,7 +19,8 @@ from day0.tasks.inventory.record import (
     Totals,
 )
 from day0.tasks.job import RecordRef, StageJob, reuse_or_run
-from day0.tasks.prevented import Prevention, prevented_record
+from day0.tasks.prevented import prevented_record
+from day0.tasks.prevention import Prevention
 from day0.tasks.record import StageRecord
 from day0.tasks.verdict import Verdict
 
@@ -97,7 +98,7 @@ class StandIns:
 
     def describe(self, job: StageJob, target: str) -> object:
         from day0.flows.stage_runs import TargetJob
-        from day0.tasks.prevented import prevention_of
+        from day0.tasks.prevention import prevention_of
 
         on_target = job.model_copy(update={"target": target, "fingerprint": FINGERPRINT})
         error = self.errors.get(f"describe {target}")
