@@ -11,7 +11,7 @@ from .packed import Packing
 from .packed_words import mlx_format
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .scale_shapes import Need, any_shape, floating_scale, whole_shape
+from .scale_shapes import Need, any_shape, ceil_div, floating_scale, whole_shape
 from .stored_forms import (
     Neighbours,
     WeightFormat,
@@ -24,6 +24,8 @@ from .stored_forms import (
 
 # bitsandbytes' usual number of weights that share one absmax; 4-bit blocks have from 32 to 4096.
 BNB_BLOCK = 64
+_BNB_NESTED = 256  # scales that share a second-level one
+_BNB_KINDS = ("nf4", "fp4")
 
 
 def plain_format(group: Group, near: Neighbours, declared: QuantizationPart | None) -> WeightFormat | None:
@@ -40,7 +42,7 @@ def plain_format(group: Group, near: Neighbours, declared: QuantizationPart | No
     if width != 8:
         return None
     if near.first(group, f"{text}.absmax"):
-        return _bnb(group, near)
+        return _bnb(group, near, declared)
     scale = near.first(group, *scale_names(text))
     if scale is None and name != "weight" and not name.endswith("_proj"):
         return None
@@ -90,20 +92,35 @@ def _row_count(scale: tuple[int, ...], weight: tuple[int, ...]) -> int:
     return scale[lead] if len(scale) > lead else 0
 
 
-def _bnb(group: Group, near: Neighbours) -> WeightFormat:
+def _bnb(group: Group, near: Neighbours, declared: QuantizationPart | None) -> WeightFormat:
+    """Four bits in blocks: block lengths, maps and second-level scales by `bitsandbytes/functional.py`."""
     text = group.pattern.text
     absmax = near.first(group, f"{text}.absmax")
     logical = 2 * prod(group.shape)
     blocks = absmax.shape[0] if absmax is not None and absmax.shape else 0
     size = next((size for size in (BNB_BLOCK, 32, 128, 256, 512, 1024, 2048, 4096)
                  if blocks == -(-logical // size)), 0)  # fmt: skip
-    fits = whole_shape((-(-logical // (size or BNB_BLOCK)),))
-    states = tuple(f"{text}.quant_state.bitsandbytes__{word}" for word in ("nf4", "fp4"))
+    agreed = near.agreed(group, declared)
+    size = (agreed[1] if agreed else size) or BNB_BLOCK
+    number = ceil_div(logical, size)
+    states = tuple(f"{text}.quant_state.bitsandbytes__{word}" for word in _BNB_KINDS)
     needs = [
-        Need((f"{text}.absmax",), "scale", fits),
+        Need((f"{text}.absmax",), "scale", whole_shape((number,))),
         Need(states, "quantisation state", any_shape, wanted="error"),
+        Need((f"{text}.quant_map",), "map of values", whole_shape((16,))),
     ]
     if absmax is not None and absmax.dtype == "uint8":  # double quantisation: absmax itself is quantised
-        needs.append(Need((f"{text}.nested_absmax",), "second-level scale", any_shape, wanted="error"))
+        second = whole_shape((ceil_div(number, _BNB_NESTED),))
+        needs.append(Need((f"{text}.nested_absmax",), "second-level scale", second, wanted="error"))
+        needs.append(Need((f"{text}.nested_quant_map",), "map of scales", whole_shape((256,))))
     packing = Packing(8, 4, "4-bit bitsandbytes: two weights a byte beside `absmax`", "")
-    return WeightFormat("bnb", 4, size or BNB_BLOCK, packing, tuple(needs))
+    kind = next(
+        (kind for kind, state in zip(_BNB_KINDS, states, strict=True) if near.first(group, state)), ""
+    )
+    doubt = ""
+    if declared is not None and declared.scheme == "bnb":
+        if declared.bits != 4:
+            doubt = f"{declared.bits} bits are declared, the tensors hold {kind or 'blocks'} of 4 bits"
+        elif kind and declared.dtype and declared.dtype != kind:
+            doubt = f"{declared.dtype} is declared, the tensors hold {kind}"
+    return WeightFormat("bnb", 4, size, packing, tuple(needs), doubt)

@@ -1,4 +1,4 @@
-"""Integers of few bits in 32-bit words: compressed-tensors, GPTQ, AWQ, MLX."""
+"""Integers of few bits in 32-bit words: compressed-tensors and MLX, packed along their rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from day0.adapters.base.dtypes import BITS
 from .packed import MX_GROUP, NVFP4_GROUP, Packing
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .scale_shapes import Fits, Need, any_shape, ceil_div, grouped_scale, same_shape
+from .scale_shapes import Need, ceil_div, grouped_scale, one_of, row_groups, same_shape
 from .stored_forms import Neighbours, WeightFormat, activation_needs, fp4_bytes, second_scales, whole_quotient
-
-_USUAL_BITS = frozenset({2, 3, 4, 5, 6, 8})
+from .word_bits import read_words
 
 
 def compressed_format(
@@ -41,130 +40,54 @@ def _packed_words(
 ) -> WeightFormat:
     width = BITS[group.dtype]
     shape = group.shape if len(group.shape) >= 2 else (1, *group.shape, 1)[-2:]
-    groups = scale.shape[-1] if scale is not None and scale.shape else 0
+    lead, rows = shape[:-1], shape[-2]
+    groups = _last(scale, len(shape))
     zero = near.first(group, f"{base}_zero_point")
-    seen = 0
+    seen = []
     if zero is not None and zero.dtype == group.dtype and len(zero.shape) >= 2:
-        seen = whole_quotient(zero.shape[-2] * width, shape[-2])
-    bits, doubt = weight_bits(shape[-1] * width, groups, declared, seen)
-    size = whole_quotient(shape[-1] * width, groups * bits) if groups > 1 else 0
-    reason = f"{width}-bit words of `weight_packed`, {bits} bits each"
-    need = Need((f"{base}_scale",), "scale", grouped_scale(group.shape, size, width / bits, rows=True))
-    needs = [need]
+        seen.append(whole_quotient(zero.shape[-2] * width, rows))
+    agreed, expected = near.agreed(group, declared), near.width(group)
+    reading = read_words(shape[-1] * width, groups, declared, agreed, seen=seen, width=expected)
+    bits, each = reading.bits, (*lead, reading.groups)
+    packed = (*shape[:-2], ceil_div(rows * bits, width), reading.groups)
+    zeros = (packed, each) if zero is None or zero.dtype == group.dtype else (each, packed)
+    needs = [
+        Need((f"{base}_scale",), "scale", row_groups(lead, reading.groups)),
+        Need((f"{base}_zero_point",), "zero point", one_of(*zeros, *([lead] if reading.groups == 1 else []))),
+        Need((f"{base}_g_idx",), "order of columns", one_of((reading.inputs,), (*lead[:-1], reading.inputs))),
+    ]
     if width == 32:  # without it a loader does not know where the last word ends
-        needs.append(Need((f"{base}_shape",), "shape", any_shape, wanted="warning"))
+        fits = one_of((2,), (len(shape),), (*lead[:-1], 2), (*lead[:-1], len(shape)))
+        needs.append(Need((f"{base}_shape",), "shape", fits, wanted="warning"))
     scheme = "int4_group" if bits == 4 else "int8" if bits == 8 else "mixed"
-    return WeightFormat(
-        scheme, bits, size, Packing(width, bits, reason), tuple(needs), doubt, zero is not None
-    )
+    packing = Packing(width, bits, f"{width}-bit words of `weight_packed`, {bits} bits each")
+    return WeightFormat(scheme, bits, reading.group, packing, tuple(needs), reading.doubt, zero is not None)
 
 
-def weight_bits(row_bits: int, groups: int, declared: QuantizationPart | None, seen: int) -> tuple[int, str]:
-    """Bits of a weight from what shapes prove, else from the declaration, else four; and what is in doubt.
-
-    Args:
-        row_bits: bits of one row of words.
-        groups: scales of one row.
-        declared: of the module.
-        seen: bits that another shape proves; 0 where none does.
-    """
-    stated = declared.bits if declared and 0 < declared.bits <= 8 else 0
-    size = declared.group if declared and isinstance(declared.group, int) else 0
-    if not 0 < seen <= 8:
-        seen = _bits_by_group(row_bits, groups, stated, size)
-    if seen:
-        doubt = f"{stated} bits are declared, the shapes show {seen}" if stated and stated != seen else ""
-        return seen, doubt
-    if stated:
-        odd = groups > 1 and size and row_bits and ceil_div(row_bits, size * stated) != groups
-        shown = row_bits // (groups * stated) if odd else 0
-        return (
-            stated,
-            f"groups of {size} are declared, {stated} bits each, the shapes show {shown}" if odd else "",
-        )
-    # Four bits is what every published packed release but a few has; those few declare it.
-    return 4, "4 bits assumed: neither shapes nor config say"
-
-
-def _bits_by_group(row_bits: int, groups: int, stated: int, size: int) -> int:
-    """Bits that a declared group and the number of scales imply; 0 where the declared bits explain them.
-
-    Bits and group only come as a product: the declared bits stand unless they make a group that nobody has.
-    """
-    if groups <= 1 or not size:
+def _last(scale: Group | None, rank: int) -> int:
+    """Scales of one row; 0 where there are none."""
+    if scale is None or not scale.shape:
         return 0
-    bits = whole_quotient(row_bits, groups * size)
-    by_bits = whole_quotient(row_bits, groups * stated) if stated else 0
-    usual = by_bits >= 16 and by_bits & (by_bits - 1) == 0
-    return bits if bits in _USUAL_BITS and (bits == stated or not usual) else 0
-
-
-def words_format(
-    group: Group, near: Neighbours, declared: QuantizationPart | None, module: str
-) -> WeightFormat:
-    """`qweight` of GPTQ (packed along the input) and AWQ (packed along the output), told by the scales."""
-    width = BITS[group.dtype]
-    scales, zeros = near.first(group, f"{module}.scales"), near.first(group, f"{module}.qzeros")
-    order = near.first(group, f"{module}.g_idx")
-    rows, columns = (group.shape[-2], group.shape[-1]) if len(group.shape) >= 2 else (1, 0)
-    outputs = scales.shape[-1] if scales is not None and scales.shape else 0
-    groups = scales.shape[-2] if scales is not None and len(scales.shape) >= 2 else 0
-    if width == 16:  # AWQ's `gemv_fast`: four weights of a column in an int16
-        packing = Packing(16, 4, "16-bit words of `qweight` (AWQ gemv_fast), 4 bits each", "rows")
-        need = Need((f"{module}.scales",), "scale", any_shape)
-        return WeightFormat("awq", 4, 0, packing, (need,), zero_points=zeros is not None)
-    along_output = bool(outputs) and outputs != columns
-    seen = 0
-    if along_output:
-        seen = whole_quotient(columns * width, outputs)
-    elif order is not None and order.shape:
-        seen = whole_quotient(rows * width, order.shape[-1])
-    if not 0 < seen <= 8 and zeros is not None and zeros.shape and zeros.dtype == group.dtype:
-        seen = whole_quotient(zeros.shape[-1] * width, outputs)
-    row_bits = rows * width if not along_output else 0
-    bits, doubt = weight_bits(row_bits, groups, declared, seen)
-    inputs = rows if along_output else whole_quotient(rows * width, bits)
-    scheme = "awq" if along_output else "gptq"
-    if declared is not None and declared.scheme in ("gptq", "awq") and not scales:
-        scheme = declared.scheme
-    size = whole_quotient(inputs, groups) if groups > 1 else 0
-    kind = "AWQ" if scheme == "awq" else "GPTQ"
-    along = "outputs" if along_output else "inputs"
-    reason = f"{width}-bit words of `qweight` ({kind}), {bits} bits each"
-    packing = Packing(width, bits, reason, along)
-    lead = group.shape[:-2]
-    need = Need((f"{module}.scales",), "scale", _words_scale(lead, groups, outputs, inputs))
-    zero = Need((f"{module}.qzeros", f"{module}.zeros"), "zero point", any_shape, wanted="warning")
-    return WeightFormat(scheme, bits, size, packing, (need, zero), doubt, zeros is not None)
-
-
-def _words_scale(lead: tuple[int, ...], groups: int, outputs: int, inputs: int) -> Fits:
-    """Scales are `[groups, outputs]`; the groups must divide the inputs but for a last one cut short."""
-
-    def fits(shape: tuple[int, ...]) -> str:
-        if shape[:-2] != lead or len(shape) != len(lead) + 2:
-            return f"{[*lead, 'groups', 'outputs']}"
-        if inputs and groups > inputs:
-            return f"at most {inputs} rows"
-        return ""
-
-    return fits
+    return scale.shape[-1] if len(scale.shape) >= rank else 1
 
 
 def mlx_format(
     group: Group, near: Neighbours, declared: QuantizationPart | None, module: str, scales: Group
 ) -> WeightFormat:
     """MLX: `[o, i * bits / 32]` words, `[o, i / group]` scales and, for affine ones, biases."""
-    groups = scales.shape[-1] if scales.shape else 0
+    lead = group.shape[:-1]
     row_bits = (group.shape[-1] if group.shape else 0) * 32
     biases = near.first(group, f"{module}.biases")
-    bits, doubt = weight_bits(row_bits, groups, declared, 0)
-    size = whole_quotient(row_bits, groups * bits)
+    agreed, groups = near.agreed(group, declared), _last(scales, len(group.shape))
+    reading = read_words(row_bits, groups, declared, agreed, width=near.width(group))
+    bits = reading.bits
     scheme = "int4_group" if bits == 4 else "int8" if bits == 8 else "mixed"
     if scales.dtype == "uint8":
         scheme = "mxfp4" if bits == 4 else "fp8_block"
     packing = Packing(32, bits, f"32-bit words beside `scales` (MLX), {bits} bits each")
-    needs = [Need((f"{module}.scales",), "scale", grouped_scale(group.shape, size, 32 / bits, rows=True))]
+    needs = [Need((f"{module}.scales",), "scale", row_groups(lead, reading.groups))]
     if scales.dtype != "uint8":
-        needs.append(Need((f"{module}.biases",), "zero point", same_shape(scales.shape), wanted="error"))
-    return WeightFormat(scheme, bits, size, packing, tuple(needs), doubt, biases is not None)
+        needs.append(
+            Need((f"{module}.biases",), "zero point", same_shape((*lead, reading.groups)), wanted="error")
+        )
+    return WeightFormat(scheme, bits, reading.group, packing, tuple(needs), reading.doubt, biases is not None)

@@ -92,6 +92,8 @@ def _fp8(section: Section) -> Declaration:
         if len(block) == 2 and all(block)
         else make_part("fp8_tensor", 8, 0, activations)
     )
+    if word(section.get("fmt")) in ("e4m3", "e5m2"):
+        part = part.model_copy(update={"dtype": layout})
     return made(part, excluded=left_out(section, "transformers"), symmetric=True, zero_points=False)
 
 
@@ -112,8 +114,10 @@ def _fp4(scheme: str, group: int) -> Reader:
 
 def _bitsandbytes(section: Section) -> Declaration:
     four = section.get("load_in_4bit") is True or section.get("_load_in_4bit") is True
+    part = make_part("bnb", 4, 64) if four else make_part("bnb", 8, 0)
+    kind = word(section.get("bnb_4bit_quant_type")).lower()
     return made(
-        make_part("bnb", 4, 64) if four else make_part("bnb", 8, 0),
+        part.model_copy(update={"dtype": kind}) if four and kind in ("nf4", "fp4") else part,
         excluded=left_out(section, "transformers"), symmetric=True, zero_points=False,
     )  # fmt: skip
 

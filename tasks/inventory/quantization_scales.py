@@ -106,7 +106,8 @@ def _check_weight(
         text = group.pattern.text
         if missing and place == 0:
             check.without_scale += len(missing)
-            _tally(tallies, ("INV023", "error", text, f"has no {need.what}"), group, missing)
+            said = f"has no {need.what}{_misnamed(group, need, stored)}"
+            _tally(tallies, ("INV023", "error", text, said), group, missing)
         elif missing and need.wanted and not _spared(need, main):
             code = "INV059" if need.what == "activation scale" else "INV050"
             said = f"has no {need.what}"
@@ -124,6 +125,16 @@ def _check_weight(
             faulty |= set(missing)
     check.awaited += len(late - faulty)
     check.with_scale += group.count - len(faulty | late)
+
+
+def _misnamed(group: Group, need: Need, stored: StoredWeights) -> str:
+    """The side tensor that stands under a name which no loader of the format looks for, in words."""
+    found = stored.near.first(group, *need.unread)
+    if found is None:
+        return ""
+    return (
+        f" that a loader of {group.dtype} looks for ({readable(found.pattern.segments[-1])} stands beside it)"
+    )
 
 
 def _compare(

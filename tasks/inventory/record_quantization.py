@@ -49,6 +49,7 @@ class QuantizationPart(Value):
         targets: module patterns or class names as declared; empty where only the tensors show the part.
         modules: modules of the release that it holds for; 0 where none was counted.
         activations: of this part; None for weights only or where it is not said.
+        dtype: of a weight where the declaration names its number format, e.g. `nf4`, `fp8_e5m2`.
     """
 
     scheme: str
@@ -57,6 +58,7 @@ class QuantizationPart(Value):
     targets: Sequence[str] = ()
     modules: int = 0
     activations: Activations | None = None
+    dtype: str = ""
 
 
 class Exclusion(Value):

@@ -20,12 +20,14 @@ class Need:
         what: `scale`, `second-level scale`, `zero point`, `shape`, `activation scale`, ...
         fits: holds its shape against the weight's.
         wanted: severity where it is missing: `error`, `warning`, or empty where it may be left out.
+        unread: patterns under which it may stand and no loader of the format looks for it.
     """
 
     names: Sequence[str]
     what: str
     fits: Fits
     wanted: str = ""
+    unread: Sequence[str] = ()
 
 
 def ceil_div(size: int, block: int) -> int:
@@ -41,6 +43,11 @@ def any_shape(_: Shape) -> str:
 def same_shape(expected: Shape) -> Fits:
     """Exactly this shape."""
     return lambda shape: "" if tuple(shape) == tuple(expected) else str(list(expected))
+
+
+def one_of(*expected: Shape) -> Fits:
+    """One of these shapes; the first is the usual one."""
+    return lambda shape: "" if tuple(shape) in expected else str(list(expected[0]))
 
 
 def whole_shape(expected: Shape) -> Fits:
@@ -132,21 +139,28 @@ def floating_scale(weight: Shape, block: tuple[int, int] | None, *, transposed: 
     return fits
 
 
-def grouped_scale(stored: Shape, group: int, ratio: float, *, rows: bool = False) -> Fits:
+def row_groups(lead: Shape, groups: int) -> Fits:
+    """So many scales for each row; a single one may leave its dimension out.
+
+    Args:
+        lead: the weight's dimensions but the last.
+        groups: scales of a row.
+    """
+    return one_of((*lead, groups), lead) if groups == 1 else one_of((*lead, groups))
+
+
+def grouped_scale(stored: Shape, group: int, ratio: float) -> Fits:
     """One scale for each group of a row.
 
     Args:
         stored: shape of the packed weight.
         group: weights that share a scale; 0 where it is not known.
         ratio: weights in one stored element.
-        rows: whether one scale a row fits as well.
     """
     lead, columns = stored[:-1], round(stored[-1] * ratio) if stored else 0
 
     def fits(shape: Shape) -> str:
         scale = normalised(tuple(shape), len(stored))
-        if rows and scale in (lead, (*lead, 1)):
-            return ""
         wanted = (*lead, ceil_div(columns, group)) if group else (*lead, -1)
         if scale and scale[:-1] == lead and (not group or scale[-1] == wanted[-1]):
             return ""

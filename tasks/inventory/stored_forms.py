@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .packed import MX_GROUP, NVFP4_GROUP, Packing
@@ -34,17 +34,32 @@ class WeightFormat:
     zero_points: bool = False
 
 
+RowWidth = Callable[[Group], int]
+"""Weights in a row of a matrix by the numbers of the config; 0 where nothing is known of it."""
+
+
 class Neighbours:
-    """Tensors by name within their layer.
+    """Tensors by name within their layer, and what is known of the release as a whole.
 
     Args:
         groups: all of the release.
+        width: weights in a row.
     """
 
-    def __init__(self, groups: Iterable[Group]) -> None:
+    def __init__(self, groups: Iterable[Group], width: RowWidth = lambda _: 0) -> None:
+        self.width = width
+        self._usual: Mapping[Hashable, tuple[int, int]] = {}
         self._at: dict[tuple[str, int | None], list[Group]] = {}
         for group in groups:
             self._at.setdefault((group.pattern.text, group.layer), []).append(group)
+
+    def agree(self, usual: Mapping[Hashable, tuple[int, int]]) -> None:
+        """Takes how most weights are stored: what they are alike in (`alike`) -> bits and group."""
+        self._usual = usual
+
+    def agreed(self, group: Group, declared: QuantizationPart | None) -> tuple[int, int] | None:
+        """Bits and group of most weights that must be stored like this one; None while that is not known."""
+        return self._usual.get(alike(group, declared))
 
     def near(self, text: str, group: Group) -> Sequence[Group]:
         """The groups of that pattern in the same layer; more than one where shapes or dtypes differ."""
@@ -53,6 +68,13 @@ class Neighbours:
     def first(self, group: Group, *texts: str) -> Group | None:
         """The first of these patterns that is there."""
         return next((found[0] for text in texts if (found := self.near(text, group))), None)
+
+
+def alike(group: Group, declared: QuantizationPart | None) -> Hashable:
+    """Weights of one declared form must be stored alike; without a group those of one pattern are."""
+    if declared is not None and isinstance(declared.group, int) and declared.group:
+        return declared.scheme, declared.bits, declared.group
+    return group.pattern.text
 
 
 def scale_names(text: str) -> tuple[str, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 from .packed import Packing
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .stored_forms import Neighbours, WeightFormat
-from .weight_formats import weight_format
+from .stored_forms import Neighbours, RowWidth, WeightFormat, alike
+from .weight_formats import CONTAINERS, weight_format
+from .word_bits import stated_form
 
 PartOf = Callable[[Group], QuantizationPart | None]
 """What is declared for a group's module."""
@@ -20,12 +22,34 @@ class StoredWeights:
     Args:
         groups: all tensors of the release.
         part_of: what is declared for a group's module.
+        width: weights in a row of a matrix by the numbers of the config.
     """
 
-    def __init__(self, groups: Iterable[Group], part_of: PartOf) -> None:
-        self.near = Neighbours(groups)
+    def __init__(self, groups: Iterable[Group], part_of: PartOf, width: RowWidth = lambda _: 0) -> None:
+        kept = tuple(groups)
+        self.near = Neighbours(kept, width)
         self._part_of = part_of
+        self.near.agree(self._usual(kept))
         self._formats: dict[int, tuple[Group, WeightFormat | None]] = {}
+
+    def _usual(self, groups: Iterable[Group]) -> Mapping[Hashable, tuple[int, int]]:
+        """Bits and group of most weights of each declared form; the declared ones unless more show others."""
+        votes: dict[Hashable, Counter[tuple[int, int]]] = {}
+        stated: dict[Hashable, tuple[int, int]] = {}
+        for group in groups:
+            if not _packs(group):
+                continue
+            declared = self._part_of(group)
+            found = weight_format(group, self.near, declared)
+            if found is not None and found.packing is not None and isinstance(found.group, int):
+                key = alike(group, declared)
+                bits = 0 if "assumed" in found.doubt else found.bits
+                votes.setdefault(key, Counter())[bits, found.group] += group.count
+                stated[key] = stated_form(declared)
+        return {
+            key: max(sorted(found), key=lambda form, own=stated[key], found=found: (found[form], form == own))
+            for key, found in votes.items()
+        }
 
     def format(self, group: Group) -> WeightFormat | None:
         """How the weights of a group are stored; None for plain ones."""
@@ -38,3 +62,9 @@ class StoredWeights:
         """The packing of a weight; None where each element is one weight."""
         found = self.format(group)
         return found.packing if found else None
+
+
+def _packs(group: Group) -> bool:
+    """Whether a tensor may be a weight of which bits and group only come as a product."""
+    name = group.pattern.segments[-1]
+    return group.dtype in CONTAINERS and (name in ("qweight", "weight") or name.endswith("_packed"))

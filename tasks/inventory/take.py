@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.release import Release
 
 from .checkpoint_findings import anomaly_findings, file_anomalies
@@ -48,6 +49,7 @@ from .redundant import redundant_sets
 from .remarks import remarks, routed_experts, unknown_patterns
 from .repository_code import read_repository_code
 from .roles import look_around, place_groups
+from .row_widths import row_widths
 from .seen import Part, Seen
 from .stored_weights import StoredWeights
 from .structure import read_structure
@@ -76,7 +78,11 @@ _PARTS: tuple[Callable[[Seen], Part], ...] = (
 
 
 def take_inventory(
-    release: Release, *, layouts: Sequence[str] = (), expected: bool | None = None
+    release: Release,
+    *,
+    layouts: Sequence[str] = (),
+    expected: bool | None = None,
+    progress: Progress = silent,
 ) -> InventoryRecord:
     """The complete inventory of a release, from headers and config alone.
 
@@ -87,11 +93,12 @@ def take_inventory(
         layouts: that memory per rank is told for, as `parse_layout` reads them; empty: the usual ones.
         expected: whether a process builds the model to tell which tensors the config implies; None: only
             where there are no tensors to look at.
+        progress: told of what takes seconds.
     """
     began = time.perf_counter()
     if expected is None:
         expected = release.checkpoint.format == "none"
-    seen, kinds_source = _look(release, layouts, expected)
+    seen, kinds_source = _look(release, layouts, expected, progress)
     gguf = release.checkpoint.format == "gguf"
     findings = [
         *anomaly_findings((*file_anomalies(release.checkpoint), *seen.texts.anomalies)),
@@ -113,19 +120,20 @@ def take_inventory(
     )
 
 
-def _look(release: Release, layouts: Sequence[str], expected: bool) -> tuple[Seen, str]:
+def _look(release: Release, layouts: Sequence[str], expected: bool, progress: Progress) -> tuple[Seen, str]:
     """Everything that the parts look at, and the config key that states the layers' kinds."""
     withheld = not release.config and any(a.code == "listing_only" for a in release.checkpoint.anomalies)
     texts = read_texts(None if withheld else release.source)
     facts = read_config(release.config)
     listing = list_tensors(release.checkpoint.tensors)
     declared = declared_quantization(release.config, texts.held)
-    stored = StoredWeights(listing.groups, DeclaredModules(declared.declarations).part_of)
+    part_of = DeclaredModules(declared.declarations).part_of
+    stored = StoredWeights(listing.groups, part_of, row_widths(facts))
     counted, observed = _count(listing, facts, stored)
     stack = text_layers(counted)
     answer = NOT_ASKED
     if expected:
-        answer = ask(release.config, counted, release.checkpoint.faults)
+        answer = ask(release.config, counted, release.checkpoint.faults, progress)
     implied = implied_tensors(facts, declared, answer)
     layers, states, kinds_source = read_layers(counted or implied, facts)
     seen = Seen(

@@ -11,15 +11,28 @@ from day0.adapters.base.dtypes import BITS
 
 from .packed import MX_GROUP, NVFP4_GROUP, Packing
 from .packed_bytes import plain_format
-from .packed_words import compressed_format, words_format
+from .packed_transposed import words_format
+from .packed_words import compressed_format
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .scale_shapes import Need, any_shape, block_of_scale, floating_scale, grouped_scale, same_shape
+from .scale_shapes import (
+    Fits,
+    Need,
+    Shape,
+    any_shape,
+    block_of_scale,
+    floating_scale,
+    grouped_scale,
+    same_shape,
+)
 from .stored_forms import Neighbours, WeightFormat, activation_needs, scale_names, second_scales
 
 CONTAINERS = frozenset({"int8", "uint8", "int16", "int32", "uint32", "int64"})
 # Weights in one 32-bit word of HQQ's three-bit packing (`hqq.core.bitpack`, `pack_3bit_32`): two bits unused.
 _HQQ_THREE_BIT = 10
+# EETQ's name for the scales of int8; loaders of fp8 take the weight and leave such a tensor out.
+_UNREAD_OF_FP8 = ("_scales",)
+_MX_BYTES = MX_GROUP // 2
 
 
 def weight_format(group: Group, near: Neighbours, declared: QuantizationPart | None) -> WeightFormat | None:
@@ -59,13 +72,17 @@ def weight_format(group: Group, near: Neighbours, declared: QuantizationPart | N
 def _fp8(group: Group, near: Neighbours, declared: QuantizationPart | None) -> WeightFormat:
     text = group.pattern.text
     block = _declared_block(declared)
-    need = Need(scale_names(text), "scale", floating_scale(group.shape, block))
+    names = tuple(name for name in scale_names(text) if not name.endswith(_UNREAD_OF_FP8))
+    need = Need(names, "scale", floating_scale(group.shape, block), unread=(f"{text}_scales",))
     side = near.first(group, *need.names)
     size: int | Sequence[int]
     scheme, size = block_of_scale(group.shape, side.shape, block) if side else ("fp8_tensor", 0)
     if side is None and declared and declared.scheme.startswith("fp8"):
         scheme, size = declared.scheme, declared.group
-    return WeightFormat(scheme, 8, size, None, (need, *activation_needs(group, declared)))
+    doubt = ""
+    if declared is not None and declared.dtype.startswith("fp8") and declared.dtype != group.dtype:
+        doubt = f"{declared.dtype} is declared, the tensors are {group.dtype}"
+    return WeightFormat(scheme, 8, size, None, (need, *activation_needs(group, declared)), doubt)
 
 
 def _declared_block(declared: QuantizationPart | None) -> tuple[int, int] | None:
@@ -91,9 +108,16 @@ def _native(group: Group, near: Neighbours) -> WeightFormat:
 def _blocks(group: Group, near: Neighbours, scales: str) -> WeightFormat:
     """gpt-oss: `[..., groups, 16]` bytes of two fp4 weights, one scale a group."""
     size = 2 * group.shape[-1] if group.shape else 0
-    need = Need((scales,), "scale", same_shape(group.shape[:-1]))
+    need = Need((scales,), "scale", _scales_of_blocks(group.shape))
     packing = Packing(8, 4, "mxfp4: two weights a byte in `_blocks`, one scale a block", "blocks")
     return WeightFormat("mxfp4", 4, size or MX_GROUP, packing, (need,))
+
+
+def _scales_of_blocks(shape: Shape) -> Fits:
+    """One scale for each block of 32 weights, whatever the number of blocks."""
+    if shape and shape[-1] != _MX_BYTES:
+        return lambda _: f"blocks of {_MX_BYTES} bytes, the {MX_GROUP} weights of a scale, not of {shape[-1]}"
+    return same_shape(shape[:-1])
 
 
 def _reordered(
