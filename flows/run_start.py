@@ -30,20 +30,22 @@ def pin_model(model: str, revision: str | None, *, listing: bool = False) -> tup
     Args:
         model: as a person named it.
         revision: commit, tag or branch.
-        listing: whether a release that is listed is enough even where its files are withheld.
+        listing: whether a release that is listed is enough even where its files are withheld, or weights
+            without a config.
 
     Raises:
         InputError: the model as named cannot be used.
     """
-    from day0.adapters.checkpoints.release import read_config
+    from day0.adapters.checkpoints.release import has_config, has_weights, read_config
     from day0.adapters.sources.resolve import open_source, split_revision
 
     name, named = split_revision(model, revision)
     if Path(name).is_file():
         return name, None
     source = open_source(name, named)
-    with suppress(AccessError) if listing else nullcontext():
-        read_config(source)
+    if not (listing and not has_config(source) and has_weights(source)):
+        with suppress(AccessError) if listing else nullcontext():
+            read_config(source)
     return name, None if Path(name).is_dir() else source.revision
 
 

@@ -19,6 +19,7 @@ from pydantic_settings import (
 )
 
 from day0.adapters.base.errors import InputError
+from day0.adapters.sources.hub_settings import go_offline
 from day0.tasks.job import RunOptions
 
 FILE = "day0.toml"
@@ -109,8 +110,7 @@ def load_settings(flags: Mapping[str, Any]) -> Settings:
             remedy='Write it as TOML, e.g. store = ".day0".',
         ) from error
     if settings.offline:
-        # Read by huggingface_hub when it is imported, here and in the workers.
-        os.environ["HF_HUB_OFFLINE"] = "1"
+        go_offline()
     return settings
 
 

@@ -2,7 +2,8 @@
 
 Day0Error
 ├── InputError            the command or its input cannot be used; exit status 2, no record is made
-│   └── AccessError       the release is there and listed, but this account may not read its files
+│   ├── AccessError       the release is there and listed, but this account may not read its files
+│   └── UnansweredError   one file of it, tried again and again, was not handed out properly
 ├── SourceError           a file of the release cannot be listed or read
 ├── CheckpointError       a tensor file is not what its format demands
 ├── SkeletonError         the structure cannot be built (unknown type, needs repository code)
@@ -53,6 +54,15 @@ class AccessError(InputError):
     """The release is there and listed, but this account may not read its files."""
 
     default_code = "E108"
+
+
+class UnansweredError(InputError):
+    """A server that answers was asked for one file of a known release and did not hand it out properly.
+
+    The other files of the release may be readable all the same; whoever can do without this one goes on.
+    """
+
+    default_code = "E133"
 
 
 class SourceError(Day0Error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from day0.adapters.base.checkpoint import TensorBlock
-from day0.adapters.base.errors import SourceError
+from day0.adapters.base.errors import SourceError, UnansweredError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly, digest
 
@@ -63,5 +63,7 @@ def open_gguf(source: Source) -> TensorFiles:
 def _header(source: Source, shard: str, size: int) -> GgufHeader | Anomaly:
     try:
         return read_gguf_header(lambda start, stop: source.read(shard, start, stop), size)
-    except (GgufError, SourceError) as error:
+    except GgufError as error:
         return broken("gguf_unreadable", shard, str(error))
+    except (SourceError, UnansweredError) as error:
+        return broken("shard_unreadable", shard, error.message)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from day0.adapters.base.errors import AccessError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
+from day0.adapters.sources.hub_settings import why_offline
 
 from .naming import families, pickle_files
 from .plain import PlainCheckpoint
@@ -27,7 +28,7 @@ def withheld(source: Source) -> str:
         return ""
     return (
         f"{len(lacking)} of {len(weights)} weight files, the first {lacking[0]}, are listed but not on this "
-        "machine, and HF_HUB_OFFLINE is set"
+        f"machine, and {why_offline()[0]}"
     )
 
 

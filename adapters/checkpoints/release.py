@@ -5,6 +5,7 @@ from __future__ import annotations
 from day0.adapters.base.errors import AccessError, InputError, SourceError
 from day0.adapters.base.release import Release
 from day0.adapters.base.source import Source
+from day0.adapters.base.values import Anomaly
 from day0.adapters.sources.local import existing_path
 from day0.adapters.sources.resolve import open_source, split_revision
 
@@ -12,7 +13,7 @@ from .gguf import SUFFIX as GGUF
 from .gguf_config import gguf_config
 from .gguf_header import GgufError, read_gguf_header
 from .listing import listing_checkpoint
-from .naming import families
+from .naming import families, pickle_files
 from .open import open_checkpoint
 from .plain import no_checkpoint
 from .release_config import MAX_CONFIG_BYTES, parse_config
@@ -27,7 +28,8 @@ def open_release(model: str, revision: str | None = None) -> Release:
     """What every stage is given of the model.
 
     Where a source lists files that this account may not read, config and tensors stay empty and the
-    checkpoint remarks `listing_only`.
+    checkpoint remarks `listing_only`. Weights without a config are opened with an empty one and the remark
+    `no_config`.
 
     Args:
         model: a folder, a hub id, what a source plugin knows, or a bare config.json; `NAME@REV` pins.
@@ -47,6 +49,10 @@ def open_release(model: str, revision: str | None = None) -> Release:
     name = split_revision(model, revision)[0]
     try:
         file = config_file(source)
+        if not has_config(source) and has_weights(source):
+            checkpoint = open_checkpoint(source)
+            checkpoint.anomalies = (*checkpoint.anomalies, _no_config(source))
+            return Release(name, source, {}, checkpoint, file)
         return Release(name, source, read_config(source), open_checkpoint(source), file)
     except AccessError as refusal:  # what the listing says is worth a record
         checkpoint = listing_checkpoint(source, refusal)
@@ -54,6 +60,26 @@ def open_release(model: str, revision: str | None = None) -> Release:
         return Release(name, source, {}, checkpoint)
     except SourceError as error:
         raise InputError(error.message, code=error.code, remedy=error.remedy) from error
+
+
+def has_config(source: Source) -> bool:
+    """Whether a file is there that states the model's numbers."""
+    name = config_file(source)
+    return any(file.path == name for file in source.files())
+
+
+def has_weights(source: Source) -> bool:
+    """Whether the release holds tensor files of any format, or an index that announces some."""
+    sizes = {file.path: file.size for file in source.files()}
+    return bool(
+        pickle_files(sizes)
+        or any(path.endswith((SAFETENSORS, GGUF, f"{SAFETENSORS}.index.json")) for path in sizes)
+    )
+
+
+def _no_config(source: Source) -> Anomaly:
+    message = f"{source.name} has weights and no {CONFIG}: names, dtypes and shapes are all that is known"
+    return Anomaly(code="no_config", subject="release", message=message, evidence=CONFIG)
 
 
 def config_file(source: Source) -> str:

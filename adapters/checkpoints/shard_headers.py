@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from day0.adapters.base.errors import SourceError
+from day0.adapters.base.errors import SourceError, UnansweredError
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
@@ -110,14 +110,14 @@ def _length(source: Source, shard: str, size: int) -> int | Anomaly:
         if error.code == "lfs_pointer":
             reason += f": {describe_pointer(source.read(shard, 0, 1024))}"
         return broken(error.code, shard, reason)
-    except SourceError as error:
+    except (SourceError, UnansweredError) as error:
         return broken("shard_unreadable", shard, error.message)
 
 
 def _raw(source: Source, shard: str, length: int) -> bytes | Anomaly:
     try:
         raw = source.read(shard, LENGTH_BYTES, LENGTH_BYTES + length)
-    except SourceError as error:
+    except (SourceError, UnansweredError) as error:
         return broken("shard_unreadable", shard, error.message)
     if len(raw) < length:
         return broken("header_truncated", shard, f"the header should have {length} bytes, {len(raw)} came")

@@ -173,10 +173,11 @@ class HubSource:
 
     def _remote(self, entry: Entry) -> RemoteFile:
         if not self._online:
+            why, remedy = hub_settings.why_offline()
             raise SourceError(
-                f"file {entry.path} of {self.name} is not whole in the hub cache and HF_HUB_OFFLINE is set",
+                f"file {entry.path} of {self.name} is not whole in the hub cache and {why}",
                 code="E109",
-                remedy="Unset HF_HUB_OFFLINE, or download it first.",
+                remedy=f"{remedy}, or download it first.",
             )
         if entry.path not in self._remotes:
             request = file_request(self.name, self.revision, entry.path)
@@ -284,10 +285,11 @@ def _open_cached(model: str, revision: str | None, cache: HubCache) -> HubSource
     if commit is not None and entries is not None and cache.snapshot(commit).is_dir():
         return HubSource(model, commit, entries, cache=cache, online=False)
     if commit is None or not cache.snapshot(commit).is_dir():
+        why, remedy = hub_settings.why_offline()
         raise InputError(
-            f"model {model} at {asked!r} is not in the hub cache {cache.root} and HF_HUB_OFFLINE is set",
+            f"model {model} at {asked!r} is not in the hub cache {cache.root} and {why}",
             code="E109",
-            remedy="Unset HF_HUB_OFFLINE, or download it first.",
+            remedy=f"{remedy}, or download it first.",
         )
     source = LocalSource(cache.snapshot(commit), name=model, revision=commit)
     remark = Anomaly(

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from day0.adapters.base.errors import AccessError, Day0Error, InputError, SourceError
+from day0.adapters.base.errors import AccessError, Day0Error, InputError, SourceError, UnansweredError
 
 from .http_client import host_of
 from .http_failure import HttpFailure
 from .hub_settings import endpoint
 
-_TERMS = "Accept its terms on its page on the hub, then log in with `hf auth login` or set HF_TOKEN."
+_TERMS = (
+    "Accept its terms on its page on the hub with the account of this token, and wait until it is granted."
+)
+_LOG_IN = "Accept its terms on its page on the hub if you have not, and log in with `hf auth login` or set HF_TOKEN."
 
 
 @contextmanager
@@ -62,14 +65,23 @@ def explain(failure: HttpFailure, what: str, *, file: bool = False) -> Day0Error
             code="E107",
             remedy="Check the name; set HF_TOKEN for a private repository; a folder must exist.",
         )
+    if file and not failure.refused and failure.status != 429:  # a busy hub is so for every file
+        return _unanswered(failure, what)
     return _unreached(failure, what) if failure.status == 0 else _unwell(failure, what)
+
+
+def _unanswered(failure: HttpFailure, what: str) -> UnansweredError:
+    return UnansweredError(
+        f"the hub does not answer properly for {what}: {failure.reason}",
+        code="E133" if failure.status else "E106",
+        remedy="Wait and try again.",
+    )
 
 
 def _gated(failure: HttpFailure, what: str) -> AccessError:
     if failure.status == 401:
-        message = f"{what} is gated and no token was sent"
-    else:
-        message = f"{what} is gated and this account has no access to it yet"
+        return AccessError(f"{what} is gated and no token was sent", code="E108", remedy=_LOG_IN)
+    message = f"{what} is gated and this account has no access to it yet"
     return AccessError(message, code="E108", remedy=_TERMS)
 
 
@@ -78,8 +90,8 @@ def _forbidden(what: str, said: str) -> AccessError:
         return AccessError(
             f"{what} is gated and the fine-grained token in use may not read gated repositories",
             code="E114",
-            remedy="Allow the token `Read access to contents of all public gated repos you can access` in "
-            "the hub's settings, or use another token.",
+            remedy="Give the token the scope for gated repositories (`Read access to contents of all public "
+            "gated repos you can access`) in the hub's settings, or use another token.",
         )
     reason = f": {said}" if said else ""
     return AccessError(f"the hub refuses this account access to {what}{reason}", code="E108", remedy=_TERMS)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 ENDPOINT = "https://huggingface.co"
 MAIN = "main"
+_BY_SETTING: set[str] = set()  # variables that Day0 itself set
 _YES = ("1", "ON", "YES", "TRUE")
 
 
@@ -34,6 +35,21 @@ def cache() -> Path:
 def offline() -> bool:
     """Whether HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set."""
     return _is_set("HF_HUB_OFFLINE") or _is_set("TRANSFORMERS_OFFLINE")
+
+
+def go_offline() -> None:
+    """Keeps this process and those that it starts off the network; huggingface_hub reads it at import."""
+    if not _is_set("HF_HUB_OFFLINE"):
+        os.environ["HF_HUB_OFFLINE"] = "1"
+        _BY_SETTING.add("HF_HUB_OFFLINE")
+
+
+def why_offline() -> tuple[str, str]:
+    """What keeps us off the network, and how to end it."""
+    named = "HF_HUB_OFFLINE" if _is_set("HF_HUB_OFFLINE") else "TRANSFORMERS_OFFLINE"
+    if named in _BY_SETTING:
+        return "--offline was given", "Leave out --offline (or DAY0_OFFLINE, or `offline` of day0.toml)"
+    return f"{named} is set", f"Unset {named}"
 
 
 def token() -> str | None:

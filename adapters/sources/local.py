@@ -205,7 +205,7 @@ def open_source(model: str, revision: str | None = None) -> LocalSource | None:
         )
     if looks_like_path(model):
         raise InputError(
-            f"there is no folder {model}",
+            f"there is no file or folder {model}",
             code="E101",
             remedy="Check the path, or give a hub id like org/name.",
         )

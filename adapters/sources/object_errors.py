@@ -6,7 +6,7 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from day0.adapters.base.errors import AccessError, Day0Error, InputError, SourceError
+from day0.adapters.base.errors import AccessError, Day0Error, InputError, SourceError, UnansweredError
 
 from .http_failure import AGAIN, HttpFailure
 
@@ -60,7 +60,7 @@ def explain(error: BaseException, where: str, *, file: bool = False) -> Day0Erro
             "what its library reads.",
         )
     if isinstance(error, HttpFailure):
-        return _unreached(error, where)
+        return _unreached(error, where, file)
     if code in _BAD_KEYS:
         return InputError(
             f"the store does not accept the credentials for {where}: {code}",
@@ -98,12 +98,13 @@ def _missing(code: str, where: str, file: bool) -> Day0Error:
     return InputError(f"there is nothing at {where}", code="E141", remedy="Check the address.")
 
 
-def _unreached(failure: HttpFailure, where: str) -> InputError:
+def _unreached(failure: HttpFailure, where: str, file: bool) -> InputError:
+    kind = UnansweredError if file and not failure.refused else InputError
     if failure.status:
-        return InputError(
+        return kind(
             f"the store is too busy for {where}: {failure.reason}", code="E144", remedy="Wait and try again."
         )
-    return InputError(
+    return kind(
         f"the store cannot be reached for {where}: {failure.reason}",
         code="E144",
         remedy="Check the network and AWS_ENDPOINT_URL.",

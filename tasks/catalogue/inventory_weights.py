@@ -176,4 +176,64 @@ ENTRIES: tuple[Entry, ...] = (
         "The config ties head and embedding, and a head with the same bytes is stored as well.",
         "Nothing; it may be left out of the checkpoint.",
     ),
+    Entry(
+        "INV091",
+        "weight missing",
+        "error",
+        "A layer lacks a weight that the other layers of the same stated kind have or without which the "
+        "family computes nothing, or embedding or last norm are missing. A loader fills it with made-up "
+        "numbers.",
+        "Fetch the shard that should hold it; if the publisher has none, the upload is broken: tell them.",
+    ),
+    Entry(
+        "INV092",
+        "no tensors",
+        "error",
+        "Tensor files are there, their headers can be read, and none of them names a tensor.",
+        "Fetch the files again; if they are the same, the upload failed: tell the publisher.",
+    ),
+    Entry(
+        "INV093",
+        "more experts per token than experts",
+        "error",
+        "The config lets a token use more routed experts than there are. All count as active.",
+        "Correct the config; engines refuse it or read past the router's scores.",
+    ),
+    Entry(
+        "INV099",
+        "weights without a config",
+        "warning",
+        "Tensor files are there and no config.json or other file that states the model's numbers: names, "
+        "dtypes and shapes are known, and nothing of what is computed with them.",
+        "Add the config.json that belongs to these weights; every stage but the inventory needs it. If the "
+        "release is still on its way, wait for it.",
+        undecided="unverified",
+    ),
+    Entry(
+        "INV096",
+        "tensor file not read",
+        "warning",
+        "The source did not hand out a tensor file, tried again and again, or it may not be read. That says "
+        "nothing about the file itself; its tensors are not counted.",
+        "Run again later; what was read is not asked for twice. If it stays so, look at the source or fetch "
+        "the file another way.",
+        undecided="unverified",
+    ),
+    Entry(
+        "INV097",
+        "pointer in place of the file",
+        "error",
+        "A Git LFS pointer lies where a tensor file should be: the repository was cloned without its large "
+        "files.",
+        "Run `git lfs pull` in the folder.",
+    ),
+    Entry(
+        "INV098",
+        "small file not read",
+        "warning",
+        "The source lists a tokenizer, configuration or code file and did not hand it out, tried again and "
+        "again. What depends on it is not known.",
+        "Run again later.",
+        undecided="unverified",
+    ),
 )

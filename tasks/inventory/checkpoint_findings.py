@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from day0.adapters.base.checkpoint import Checkpoint
@@ -22,8 +23,10 @@ _CODES: dict[str, tuple[str, str]] = {
     "other_weights": ("INV008", "file"),
     "gguf_unreadable": ("INV009", "file"),
     "too_small": ("INV009", "file"),
-    "lfs_pointer": ("INV009", "file"),
-    "shard_unreadable": ("INV009", "file"),
+    "lfs_pointer": ("INV097", "file"),
+    "shard_unreadable": ("INV096", "file"),
+    "text_unanswered": ("INV098", "file"),
+    "no_config": ("INV099", "model"),
     "index_invalid": ("INV010", "file"),
     "index_total_size": ("INV011", "file"),
     "header_only_tensor": ("INV012", "tensor"),
@@ -43,6 +46,7 @@ _CODES: dict[str, tuple[str, str]] = {
 
 
 # Suffixes of files that hold weights; a refused link of that name stands where they should be.
+_STANDS_FOR = re.compile(r", size (\d{1,18})$")
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 
 
@@ -75,7 +79,12 @@ def anomaly_findings(anomalies: Iterable[Anomaly]) -> Sequence[Finding]:
     met = tuple(anomalies)
     weightless = any(anomaly.code == "no_weights" for anomaly in met)
     numbers: dict[str, list[Anomaly]] = {}
+    pointers = [anomaly for anomaly in met if anomaly.code == "lfs_pointer"]
     for anomaly in met:
+        if anomaly.code == "lfs_pointer" and len(pointers) > 1:
+            folded = _pointers(pointers)
+            findings[folded.id] = folded
+            continue
         alike = numbers.setdefault(anomaly.code, [])
         alike.append(anomaly)
         if len(alike) > MAX_PER_CODE:
@@ -88,10 +97,28 @@ def anomaly_findings(anomalies: Iterable[Anomaly]) -> Sequence[Finding]:
             Subject(kind=kind, name=anomaly.subject),
             anomaly.message,
             evidence=[anomaly.evidence] if anomaly.evidence else [],
+            remedy=_remedy(anomaly),
         )
         findings[finding.id] = finding
     rest = [_rest(alike[MAX_PER_CODE:]) for alike in numbers.values() if len(alike) > MAX_PER_CODE]
     return (*findings.values(), *rest)
+
+
+def _remedy(anomaly: Anomaly) -> str | None:
+    """The remedy where it depends on what happened: a refusal's own, which its evidence ends with."""
+    if anomaly.code != "listing_only" or ": " not in anomaly.evidence:
+        return None
+    return anomaly.evidence.partition(": ")[2] or None
+
+
+def _pointers(anomalies: Sequence[Anomaly]) -> Finding:
+    """All pointers as one: how many files, what they stand for, the first of them whole."""
+    sizes = [int(match[1]) for each in anomalies if (match := _STANDS_FOR.search(each.message))]
+    held = f", which stand for {sum(sizes):,} bytes" if sizes else ""
+    first, last = anomalies[0], anomalies[-1]
+    message = f"{len(anomalies)} tensor files, {first.subject} to {last.subject}, are Git LFS pointers{held}"
+    subject = Subject(kind="file", name="LFS pointers")
+    return make_finding("INV097", subject, message, evidence=[first.message])
 
 
 def _rest(anomalies: Sequence[Anomaly]) -> Finding:

@@ -13,7 +13,9 @@ from .index_sets import format_indices
 from .readable import readable
 from .record_reconciliation import MAX_FILES
 
-_NUMBERED = re.compile(r"^(?P<before>.*?[-_.])(?P<number>\d{1,9})(?P<of>(?:[-_]of[-_]\d{1,9})?)(?P<end>\.\w+)$")
+_NUMBERED = re.compile(
+    r"^(?P<before>.*?[-_.])(?P<number>\d{1,9})(?P<of>(?:[-_]of[-_]\d{1,9})?)(?P<end>\.\w+)$"
+)
 _MOST_SETS = 3
 
 
@@ -39,7 +41,9 @@ def missing_shards(checkpoint: Checkpoint, absent: Sequence[str]) -> Sequence[Fi
     held = f"; the index places {tensors:,} tensors in them" if tensors else ""
     message = f"{len(absent)} of {len(announced)} announced tensor files are not there: {sets}{more}{held}"
     evidence = [*absent[:MAX_FILES], *_more(len(absent) - MAX_FILES)]
-    return [make_finding("INV002", Subject(kind="file", name=next(iter(numbers))), message, evidence=evidence)]
+    return [
+        make_finding("INV002", Subject(kind="file", name=next(iter(numbers))), message, evidence=evidence)
+    ]
 
 
 def numbered(files: Sequence[str]) -> dict[str, list[int]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from day0.adapters.base.errors import AccessError, SourceError
+from day0.adapters.base.errors import AccessError, SourceError, UnansweredError
 from day0.adapters.base.source import Source, SourceFile
 from day0.adapters.base.values import Anomaly
 
@@ -78,6 +78,9 @@ def _limit(path: str) -> int | None:
 def _read(source: Source, file: SourceFile) -> bytes | Anomaly:
     try:
         return source.read(file.path)
+    except UnansweredError as error:
+        message = f"{file.path} was not handed out, what it says is not known: {error.message}"
+        return Anomaly(code="text_unanswered", subject=file.path, message=message, evidence=file.path)
     except (SourceError, AccessError) as error:
         return _left_out(file.path, f"cannot be read: {error.message}")
 
