@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from day0.reports.words import bytes_text, listed, plural
 from day0.tasks.inventory.structural_change import Changed, LayerChange, StructuralDiff, TensorRole
+from day0.tasks.inventory.structural_diff import header_dtype
 
-from .inventory_text import aligned
+from .text_layout import aligned
 
 _MOST_ROLES = 20
 _MOST_OTHERS = 10
 _MOST_FACTS = 12
 _CELL = 60
+_DEEPEST = 4
 
 
 def diff_text(diff: StructuralDiff) -> Iterator[str]:
@@ -28,7 +30,11 @@ def diff_text(diff: StructuralDiff) -> Iterator[str]:
     yield from _roles("new tensor roles", "+", diff.new)
     yield from _roles("removed tensor roles", "-", diff.removed)
     dtypes = [
-        (change.role, f"{change.before} -> {change.after}", _where(change.layers, change.patterns))
+        (
+            change.role,
+            f"{header_dtype(change.before)} -> {header_dtype(change.after)}",
+            _where(change.layers, change.patterns),
+        )
         for change in diff.dtypes
     ]
     yield from _section("stored in another dtype", dtypes, _MOST_ROLES)
@@ -56,7 +62,7 @@ def _roles(title: str, mark: str, roles: Sequence[TensorRole]) -> Iterator[str]:
         (
             f"{mark} {role.pattern}",
             role.role,
-            f"{'+'.join(role.dtypes)} {' '.join(str(list(shape)) for shape in role.shapes[:2])}",
+            " ".join([header_dtype("+".join(role.dtypes)), *(str(list(shape)) for shape in role.shapes[:2])]),
             f"layers {role.layers}" if role.layers else "",
             ", ".join(role.kinds),
             bytes_text(role.bytes),
@@ -97,10 +103,25 @@ def _place(change: LayerChange) -> tuple[str, str, str]:
 
 
 def _cell(value: Any) -> str:
-    named = {None: "none", True: "yes", False: "no"}
-    if value is None or isinstance(value, bool):
-        return named[value]
-    text = f"{value:,}" if isinstance(value, int) else str(value)
+    text = _text(value)
     if len(text) <= _CELL:
         return text
     return f"a list of {len(value)}" if isinstance(value, list | tuple) else f"{text[:_CELL]}..."
+
+
+def _text(value: Any, depth: int = _DEEPEST) -> str:
+    """A value as a person writes it; what is empty is told as none."""
+    named = {None: "none", True: "yes", False: "no"}
+    if value is None or isinstance(value, bool):
+        return named[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not depth:
+        return "..."
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(held, depth - 1)}" for key, held in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        nested = any(isinstance(held, Mapping | list | tuple) for held in value)
+        told = [_text(held, depth - 1) for held in value]
+        return ("; " if nested else ", ").join(told) or "none"
+    return str(value) or "none"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from day0.tasks.inventory.record import InventoryFacts
 
@@ -16,7 +16,7 @@ from .inventory_state import state_tables
 from .inventory_structure import structure_tables
 from .inventory_trust import trust_tables
 from .ledger import Ledger
-from .parts import Block, Section, Stat, Table, settle
+from .parts import Block, Cell, Section, Stat, Table, settle
 
 _CONVENTIONS = (
     ("with_embedding_and_head", "active, with embedding and head"),
@@ -58,7 +58,11 @@ def inventory_section(report: Report, limit: int) -> Section:
 def _lead(facts: InventoryFacts) -> str:
     built = facts.architecture.architecture or facts.architecture.model_type or "an unknown architecture"
     if facts.format == "none":
-        return f"{built}; only a config, no weights."
+        told = {
+            "implied": f"what follows is implied by the config, by {facts.implied.by}",
+            "none": "which tensors it implies is unknown",
+        }
+        return f"{built}; only a config, no weights: {told.get(facts.basis, 'nothing is counted')}."
     totals = facts.totals
     files = f"{plural(totals.tensors, 'tensor')} in {plural(totals.shards, 'shard')}"
     quantized = facts.quantization.scheme
@@ -67,26 +71,44 @@ def _lead(facts: InventoryFacts) -> str:
 
 
 def _stats(ledger: Ledger, facts: InventoryFacts) -> Sequence[Stat]:
+    cell = _known_cells(ledger, facts)
+    implied = facts.basis == "implied"
+    shards = "implied by the config" if implied else f"in {plural(facts.totals.shards, 'shard')}"
     stats = [
-        Stat("Parameters", ledger.cell("/totals/logical_params", "short"), "logical, all parts"),
+        Stat(
+            "Parameters",
+            cell("/totals/logical_params", "short"),
+            "implied by the config" if implied else "logical, all parts",
+        ),
         Stat(
             "Active parameters",
-            ledger.cell("/active_params/with_embedding_and_head", "short"),
+            cell("/active_params/with_embedding_and_head", "short"),
             "per token, with embedding and head",
         ),
-        Stat("Weights", ledger.cell("/totals/data_bytes", "bytes"), "as stored"),
         Stat(
-            "Tensors", ledger.cell("/totals/tensors", "exact"), f"in {plural(facts.totals.shards, 'shard')}"
+            "Weights",
+            cell("/totals/data_bytes", "bytes"),
+            "as the config declares them" if implied else "as stored",
         ),
+        Stat("Tensors", cell("/totals/tensors", "exact"), shards),
         Stat("KV cache", ledger.cell("/kv_bytes_per_token", "bytes"), "per token, bf16, all layers"),
     ]
     if facts.state_bytes_per_sequence:
-        cell = ledger.cell("/state_bytes_per_sequence", "bytes")
-        stats.append(Stat("Recurrent state", cell, "per sequence, bf16"))
+        state = ledger.cell("/state_bytes_per_sequence", "bytes")
+        stats.append(Stat("Recurrent state", state, "per sequence, bf16"))
     if facts.architecture.max_positions:
-        cell = ledger.cell("/architecture/max_positions", "exact")
-        stats.append(Stat("Context", cell, "positions, by the config"))
+        positions = ledger.cell("/architecture/max_positions", "exact")
+        stats.append(Stat("Context", positions, "positions, by the config"))
     return stats
+
+
+def _known_cells(ledger: Ledger, facts: InventoryFacts) -> Callable[[str, str], Cell]:
+    """Counts as cells; where nothing is known a 0 would be a lie."""
+
+    def cell(pointer: str, form: str) -> Cell:
+        return ledger.told("unknown", pointer) if facts.basis == "none" else ledger.cell(pointer, form)
+
+    return cell
 
 
 def _tables(ledger: Ledger, facts: InventoryFacts, limit: int) -> Iterable[Table]:
@@ -111,7 +133,7 @@ def _count_table(ledger: Ledger, facts: InventoryFacts) -> Sequence[Table]:
     if growing != facts.kv_bytes_per_token:
         rows.fact("KV bytes per token that grow without end", "/kv_bytes_per_token_growing", growing)
     implied = facts.implied
-    if implied.totals is not None:
+    if implied.totals is not None and facts.basis != "implied":
         pointer = "/implied/totals"
         rows.fact(
             "implied by the config: parameters", f"{pointer}/logical_params", implied.totals.logical_params

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from day0.tasks.inventory.record import InventoryFacts
+from day0.tasks.inventory.record import InventoryFacts, RoleSize
 
 from ..words import bytes_text, count_text, plural
 from .bars_figure import Bar, Part, layer_columns, stacked_bars
 from .parts import Figure, Key
 
-_PALETTE = 8
+_PALETTE = 16  # colours of the stylesheet that can be told apart
+_IMPLIED = {"headers": "", "implied": ", implied by the config", "none": ""}
 
 
 def inventory_figures(facts: InventoryFacts) -> Sequence[Figure]:
@@ -23,7 +24,8 @@ def inventory_figures(facts: InventoryFacts) -> Sequence[Figure]:
 
 def _role_figure(facts: InventoryFacts) -> Figure:
     roles = sorted(facts.roles.items(), key=lambda item: -item[1].bytes)
-    css = {role: f"c{index % _PALETTE}" for index, (role, _) in enumerate(roles)}
+    roles = _folded(roles)
+    css = {role: f"c{index}" for index, (role, _) in enumerate(roles)}
     bars = [
         Bar(
             "bytes",
@@ -38,15 +40,25 @@ def _role_figure(facts: InventoryFacts) -> Figure:
     ]
     return Figure(
         id="inventory--roles-figure",
-        caption="Where the bytes and the parameters are, by role.",
+        caption=f"Where the bytes and the parameters are, by role{_IMPLIED[facts.basis]}.",
         svg=stacked_bars(bars, f"Bytes and parameters of {plural(len(roles), 'role')}", margin=110),
         legend=[Key(f"k-{css[role]}", role) for role, _ in roles],
     )
 
 
+def _folded(roles: Sequence[tuple[str, RoleSize]]) -> list[tuple[str, RoleSize]]:
+    """The roles as they are where there is a colour for each; else the smallest as one."""
+    if len(roles) <= _PALETTE:
+        return list(roles)
+    kept, rest = roles[: _PALETTE - 1], roles[_PALETTE - 1 :]
+    sums = {name: sum(getattr(size, name) for _, size in rest) for name in RoleSize.model_fields}
+    return [*kept, (f"{len(rest)} others", RoleSize(**sums))]
+
+
 def _layer_figure(facts: InventoryFacts) -> Figure:
     kinds = list(dict.fromkeys((layer.kind, layer.feed_forward) for layer in facts.layers))
-    css = {kind: f"c{index % _PALETTE}" for index, kind in enumerate(kinds)}
+    css = {kind: f"c{min(index, _PALETTE - 1)}" for index, kind in enumerate(kinds)}
+    most = _PALETTE if len(kinds) <= _PALETTE else _PALETTE - 1
     columns = [
         Part(
             css[layer.kind, layer.feed_forward],
@@ -57,7 +69,10 @@ def _layer_figure(facts: InventoryFacts) -> Figure:
     ]
     return Figure(
         id="inventory--layers-figure",
-        caption="Bytes of each layer as stored.",
+        caption=f"Bytes of each layer{_IMPLIED[facts.basis] or ' as stored'}.",
         svg=layer_columns(columns, f"Bytes of {len(columns)} layers", bytes_text, "layer"),
-        legend=[Key(f"k-{css[kind]}", f"{kind[0]}, {kind[1]}") for kind in kinds],
+        legend=[
+            *(Key(f"k-{css[kind]}", ", ".join(filter(None, kind))) for kind in kinds[:most]),
+            *([Key(f"k-c{most}", plural(len(kinds) - most, "other kind"))] if len(kinds) > most else []),
+        ],
     )

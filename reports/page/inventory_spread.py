@@ -70,9 +70,10 @@ def _share_row(ledger: Ledger, fold: Fold, share: Share, places: dict[int, int],
         [
             Cell(where, code=first),
             Cell(share.role, whole=True),
-            ledger.cell(f"{pointer}/params", "exact"),
-            ledger.cell(f"{pointer}/active_params", "exact"),
-            ledger.cell(f"{pointer}/bytes", "bytes"),
+            *(
+                ledger.cell(f"{pointer}/{field}", form) if share.tensors else Cell("unknown")
+                for field, form in (("params", "exact"), ("active_params", "exact"), ("bytes", "bytes"))
+            ),
             ledger.cell(f"{pointer}/kv_bytes_per_token", "exact") if kept else Cell("", numeric=True),
             Cell(" → ".join(filter(None, (share.input, share.inner, share.output)))),
         ],
@@ -119,13 +120,17 @@ def _memory_row(ledger: Ledger, place: int, item: LayoutMemory, predicts: bool) 
         ranks = ledger.cell(f"{pointer}/ranks", "exact")
         why = ledger.told(f"not possible: {item.reason}", pointer)
         return Row([name, ranks, *empty, Cell(""), why], id=key, status="blocked")
+    unknown = () if item.weights_bytes_max else ("weights_bytes_max", "weights_bytes_min")
     sent = ", ".join(
         f"{direction} {bytes_text(size)}" for direction, size in item.sent_bytes_per_token.items()
     )
     return Row(
         [
             name,
-            *(ledger.cell(f"{pointer}/{field}", form) for field, form in forms.items()),
+            *(
+                Cell("unknown") if field in unknown else ledger.cell(f"{pointer}/{field}", form)
+                for field, form in forms.items()
+            ),
             ledger.told(sent, f"{pointer}/sent_bytes_per_token", numeric=False) if sent else Cell(""),
             ledger.told("; ".join(item.notes), pointer) if item.notes else Cell(""),
         ],

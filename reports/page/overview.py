@@ -89,13 +89,15 @@ def _subtitle(report: Report) -> Sequence[str]:
     said = facts.architecture
     parts = [said.architecture or said.model_type or "unknown architecture"]
     if facts.totals.logical_params:
-        parts.append(f"{count_text(facts.totals.logical_params)} parameters")
+        implied = " implied" if facts.basis == "implied" else ""
+        parts.append(f"{count_text(facts.totals.logical_params)} parameters{implied}")
     if said.experts:
         parts.append(f"{said.experts} experts, top {said.top_k}")
     if facts.layers or said.layers:
         parts.append(plural(len(facts.layers) or said.layers, "layer"))
     if facts.totals.data_bytes:
-        parts.append(f"{bytes_text(facts.totals.data_bytes)} {facts.format}")
+        held = "implied, nothing stored" if facts.basis == "implied" else facts.format
+        parts.append(f"{bytes_text(facts.totals.data_bytes)} {held}")
     return parts
 
 

@@ -48,4 +48,10 @@ ENTRIES: tuple[Entry, ...] = (
         "Correct the config and plan again.",
         undecided="unverified",
     ),
+    Entry(
+        "PLN008", "planned from a config alone", "info",
+        "No weights are there: sizes are those of the tensors that the config implies, in the precision that "
+        "it declares.",
+        "Plan again when the weights are released.",
+    ),
 )  # fmt: skip

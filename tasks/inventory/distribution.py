@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from ..finding import Finding, Subject, make_finding
 from .activations import role_shapes
@@ -162,15 +163,28 @@ def _active(seen: Seen, pieces: Sequence[Piece]) -> Mapping[tuple[str, str], int
 
 
 def _common_path(pieces: Sequence[Piece]) -> str:
-    """The module that holds all of them: of one tensor its module, of several what their names share."""
+    """The module that holds all of them: of one tensor its module, of several what their names share.
+
+    Where they begin differently it is the first word that all have, else their modules one after another;
+    never a pattern with placeholders.
+    """
     names = [piece.pattern.split(".") for piece in pieces]
     if not names:
         return ""
-    shared = names[0][:-1]
-    for name in names[1:]:
-        while shared and name[: len(shared)] != shared:
+    paths = [_without_placeholders(name[:-1] or name) for name in names]
+    shared = paths[0]
+    for path in paths[1:]:
+        while shared and path[: len(shared)] != shared:
             shared = shared[:-1]
-    return ".".join(shared) or pieces[0].pattern
+    if shared:
+        return ".".join(shared)
+    everywhere = set(paths[0]).intersection(*paths[1:])
+    first = next((word for word in paths[0] if word in everywhere), "")
+    return first or ", ".join(dict.fromkeys(".".join(path[:1]) for path in paths if path))
+
+
+def _without_placeholders(path: Sequence[str]) -> Sequence[str]:
+    return list(takewhile(lambda word: not word.startswith("{"), path))
 
 
 def _findings(model: str, memory: Sequence[LayoutMemory]) -> Sequence[Finding]:

@@ -14,6 +14,7 @@ COLUMNS = (
 )  # fmt: skip
 """The header; it changes by columns that are added at its end."""
 
+_COUNTS = ("tensors", "params", "active_params", "bytes")  # unknown where no tensor is
 _DIRECTIONS = ("tp", "sp", "ep", "pp")
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet takes for the start of a formula (OWASP, CSV injection)
 
@@ -24,7 +25,12 @@ def distribution_csv(distribution: Distribution) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for row in distribution.rows:
-        cells = [getattr(row, column) for column in COLUMNS if column not in _DIRECTIONS]
+        unknown = () if row.tensors else _COUNTS
+        cells = [
+            None if column in unknown else getattr(row, column)
+            for column in COLUMNS
+            if column not in _DIRECTIONS
+        ]
         needs = [" ".join(row.communication.get(direction, ())) for direction in _DIRECTIONS]
         writer.writerow([_safe(cell) for cell in (*cells, *needs)])
     return text.getvalue()

@@ -12,6 +12,7 @@ from .index_sets import format_indices
 from .record import InventoryFacts
 from .record_structure import Tokenizer
 from .structural_change import Changed
+from .tensor_changes import left_out_parts, one_is_announced
 
 KINDS = "kind of layers "
 """How the name of a change of layers begins; their exact set follows."""
@@ -36,10 +37,28 @@ def _facts(before: InventoryFacts, after: InventoryFacts) -> Iterator[Changed]:
     yield from _architecture(before, after)
     yield from _layers(before, after)
     yield from _quantization(before, after)
+    if one_is_announced(before, after):  # all else is in files that a config alone does not have
+        if "none" not in (before.basis, after.basis):
+            yield from _leaves("totals", "", _announced(before, after), _announced(after, before))
+        return
     for topic, of in _TOPICS:
         yield from _leaves(topic, "", of(before), of(after))
     yield from _tokenizer(before, after)
     yield from _code(before, after)
+
+
+def _announced(facts: InventoryFacts, other: InventoryFacts) -> Mapping[str, Any]:
+    """Totals by what a config implies: without side tensors' numbers and what no class builds."""
+    gone = left_out_parts(facts) or left_out_parts(other)
+    without = ("shards", "tensors", "aux_elements", *(("mtp_params", "logical_params") if gone else ()))
+    totals = _plain(facts.totals, *without)
+    if facts.basis == "headers":
+        totals["data_bytes"] = sum(
+            row.bytes
+            for row in facts.patterns
+            if row.part not in gone and row.role != "buffer" and not row.pattern.endswith("_shape")
+        )
+    return totals
 
 
 def config_changes(before: InventoryFacts, after: InventoryFacts) -> tuple[Sequence[Changed], int]:
@@ -76,7 +95,7 @@ def _architecture(before: InventoryFacts, after: InventoryFacts) -> Iterator[Cha
         yield change.model_copy(
             update={"topic": "experts" if name in _EXPERTS else "architecture", "name": name}
         )
-    if before.format != after.format:
+    if before.format != after.format and not one_is_announced(before, after):
         yield Changed(topic="architecture", name="format", before=before.format, after=after.format)
 
 
@@ -104,6 +123,9 @@ def _quantization(before: InventoryFacts, after: InventoryFacts) -> Iterator[Cha
         for name in [*_PLACES, "excluded"]:
             form.pop(name, None)
         form["kv_cache"] = (form.get("kv_cache") or {}).get("dtype", "")
+        if one_is_announced(before, after):  # only tensors show these
+            for name in ("parts", "zero_points"):
+                form.pop(name, None)
     yield from _leaves("quantization", "", old, new)
     yield from _sets("quantization", "excluded", *listed)
 
@@ -112,7 +134,7 @@ def _tokenizer(before: InventoryFacts, after: InventoryFacts) -> Iterator[Change
     old, new = before.tokenizer, after.tokenizer
     if old is None or new is None:
         if old is not new:
-            kinds = [tokenizer.kind if tokenizer else None for tokenizer in (old, new)]
+            kinds = [(tokenizer.kind or "of unknown kind") if tokenizer else None for tokenizer in (old, new)]
             yield Changed(topic="tokenizer", name="tokenizer", before=kinds[0], after=kinds[1])
         return
     for name in ("kind", "tokenizer_class", "base_tokens", "added_tokens", "tokens", "ids", "embedding_rows"):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorKind
+from day0.adapters.base.progress import Progress, silent
 from day0.adapters.checkpoints.table import TensorTable
 from day0.adapters.models.expected_run import Answer, ask_expected, builder
 
@@ -29,19 +30,25 @@ def implied_by() -> str:
     return builder() or "nothing"
 
 
-def ask(config: Mapping[str, object], counted: Iterable[Counted], faults: Iterable[TensorFault]) -> Answer:
+def ask(
+    config: Mapping[str, object],
+    counted: Iterable[Counted],
+    faults: Iterable[TensorFault],
+    progress: Progress = silent,
+) -> Answer:
     """Has a process build the model that the config names, without weights.
 
     Args:
         config: config.json as parsed.
         counted: what is stored, so that its names can be told by the model's own.
         faults: tensors that are announced and cannot be read count as named.
+        progress: told that it goes on.
     """
     if not config:
         return Answer(reason="config.json states nothing, or could not be read")
     if not isinstance(config.get("model_type"), str):
         return Answer(reason="config.json names no model_type")
-    return ask_expected(config, asked_names(counted, faults))
+    return ask_expected(config, asked_names(counted, faults), progress=progress)
 
 
 def read_implied(seen: Seen) -> Part:
@@ -84,9 +91,7 @@ def shares_matrix(counted: Iterable[Counted], answer: Answer) -> bool:
     return bool(answer.tied) and not heads
 
 
-def implied_tensors(
-    facts: ConfigFacts, declared: DeclaredQuantization, answer: Answer
-) -> Sequence[Counted]:
+def implied_tensors(facts: ConfigFacts, declared: DeclaredQuantization, answer: Answer) -> Sequence[Counted]:
     """The implied tensors as if they were stored, in the precision that the config declares.
 
     Empty where it is not known what the config implies.

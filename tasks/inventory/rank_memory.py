@@ -11,6 +11,7 @@ from .activations import LATENT
 from .config_facts import ConfigFacts
 from .index_sets import format_indices
 from .layouts import ParallelLayout
+from .packed import MX_GROUP
 from .pieces import Piece
 from .rank_rules import replication_notes, why_not
 from .rank_split import Splits, rank_bytes
@@ -41,7 +42,7 @@ class Model:
 def memory_of(model: Model, layout: ParallelLayout) -> LayoutMemory:
     """Bytes per rank of one layout; one that the model cannot be split by says why."""
     known = model.facts.architecture
-    splits = Splits(known.heads, known.kv_heads, model.experts, layout)
+    splits = Splits(known.heads, known.kv_heads, model.experts, layout, _expert_blocks(model))
     reason = why_not(model.facts, model.layers, model.pieces, splits, model.quantization)
     if reason:
         return LayoutMemory(layout=layout.text, ranks=layout.ranks, possible=False, reason=reason)
@@ -60,6 +61,14 @@ def memory_of(model: Model, layout: ParallelLayout) -> LayoutMemory:
         sent_bytes_per_token=_sent(model, layout),
         stages=stages,
     )
+
+
+def _expert_blocks(model: Model) -> int:
+    known, form = model.facts.architecture, model.quantization
+    if "mxfp4" not in (form.scheme, *(part.scheme for part in form.parts)):
+        return 0
+    width = known.moe_intermediate_size or known.intermediate_size
+    return 0 if width % MX_GROUP else width // MX_GROUP
 
 
 def _stages(model: Model, splits: Splits) -> Sequence[StageMemory]:

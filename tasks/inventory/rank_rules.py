@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from math import ceil, gcd
 
 from .activations import LATENT, shared_width
 from .config_facts import ConfigFacts
+from .packed import MX_GROUP
 from .pieces import Piece
-from .rank_split import Splits, axis_of, is_routed, split_of
+from .rank_split import Splits, axis_of, is_routed, padded_blocks, split_of
 from .record import Layer, Quantization
 
 _BLOCKED = ("fp8_block", "int4_group", "gptq", "awq")
-_PADDED = ("_blocks", "_scales")  # mxfp4: engines pad a shard to whole blocks
+_PADDED = ("_blocks", "_scales")  # mxfp4: engines pad a shard to whole blocks, see `padded_blocks`
 _JOINED = re.compile(r"\.(in_proj\w*|conv1d)\.")  # several parts in one tensor, each split by itself
 
 
@@ -48,6 +50,7 @@ def replication_notes(layers: Sequence[Layer], splits: Splits) -> Sequence[str]:
         notes.append("the latent cache and the projections to it are whole on every rank")
     if kinds & {"full", "sliding", "chunked"} and 0 < splits.kv_heads < layout.tp:
         notes.append(f"each of {splits.kv_heads} KV heads lies on {layout.tp // splits.kv_heads} ranks")
+    notes += _padding(splits)
     rest = splits.experts % layout.ep if splits.experts else 0
     if rest:
         notes.append(f"{splits.experts} experts over {layout.ep} ranks: one more on {rest} of them")
@@ -55,6 +58,18 @@ def replication_notes(layers: Sequence[Layer], splits: Splits) -> Sequence[str]:
     if rest:
         notes.append(f"{len(layers)} layers over {layout.pp} stages: one more on {rest} of them")
     return notes
+
+
+def _padding(splits: Splits) -> Iterator[str]:
+    blocks, ranks = splits.expert_blocks, splits.expert_tp
+    if blocks and blocks % ranks:
+        each = padded_blocks(splits)
+        empty = ranks - ceil(blocks / each)
+        idle = f", {empty} of them nothing but padding" if empty else ""
+        yield (
+            f"an expert's {blocks} blocks of {MX_GROUP} % {ranks} = {blocks % ranks}: engines pad, "
+            f"every rank holds {each}{idle}"
+        )
 
 
 def _stages(layers: Sequence[Layer], splits: Splits) -> Iterator[str]:
@@ -71,7 +86,12 @@ def _experts(splits: Splits) -> Iterator[str]:
     elif layout.ep > splits.experts:
         yield f"{layout.ep} ranks of experts for {splits.experts} experts"
     elif (ranks := layout.tp * layout.dp) % layout.ep:
-        yield f"{ranks} ranks (tp x dp) % ep {layout.ep} = {ranks % layout.ep}"
+        held = "1 rank" if ranks == 1 else f"{ranks} ranks"
+        least = layout.ep // gcd(layout.tp, layout.ep)  # replicas that make the ranks a multiple of ep
+        yield (
+            f"{held} (tp x dp) % ep {layout.ep} = {ranks % layout.ep}; with dp={least} there are "
+            f"{layout.tp * least}"
+        )
     elif layout.ep < layout.tp and layout.tp % layout.ep:
         yield f"tp {layout.tp} % ep {layout.ep} = {layout.tp % layout.ep}"
     elif layout.ep > layout.tp and layout.ep % layout.tp:

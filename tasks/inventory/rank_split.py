@@ -24,12 +24,15 @@ class Splits:
         kv_heads: KV heads.
         experts: routed experts a layer.
         layout: degrees.
+        expert_blocks: blocks that an expert's width has, where engines pad each rank's part to whole blocks
+            (mxfp4); 0 where nothing is padded.
     """
 
     heads: int
     kv_heads: int
     experts: int
     layout: ParallelLayout
+    expert_blocks: int = 0
 
     @property
     def expert_tp(self) -> int:
@@ -49,13 +52,27 @@ def rank_bytes(piece: Piece, splits: Splits) -> tuple[int, int]:
     if not is_routed(piece):
         least, most = _of_tensor(piece, each, splits.layout.tp, splits)
         return least * piece.count, most * piece.count
-    least, most = _of_tensor(piece, each, splits.expert_tp, splits)
+    least, most = _of_expert(piece, each, splits)
     if "{e}" in piece.pattern:
         held = spread(piece.count, splits.layout.ep)
         return least * held[0], most * held[1]
     number = piece.shape[0] if piece.shape else 1
     held = spread(number, splits.layout.ep)
     return least * held[0] // number * piece.count, ceil(most * held[1] / number) * piece.count
+
+
+def padded_blocks(splits: Splits) -> int:
+    """Blocks of an expert's width that each rank allocates; more than its part where they do not divide.
+
+    Source: `_load_weights_mxfp4` in vLLM's `models/gpt_oss.py`: `cdiv(intermediate_size // 32, tp_size)`.
+    """
+    return ceil(splits.expert_blocks / splits.expert_tp)
+
+
+def _of_expert(piece: Piece, size: int, splits: Splits) -> tuple[int, int]:
+    if splits.expert_blocks and splits.expert_tp > 1 and split_of(piece) in ("column", "row"):
+        return (_part(size, padded_blocks(splits), splits.expert_blocks)[1],) * 2
+    return _of_tensor(piece, size, splits.expert_tp, splits)
 
 
 def is_routed(piece: Piece) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from ..finding import Finding, Subject, make_finding
 from .contradictions import contradictions, experts_of
 from .counts import Counted
+from .layer_statements import layer_statement_findings
+from .readable import plural, readable
 from .seen import Seen
 
 _MODEL = Subject(kind="model", name="model")
@@ -17,12 +19,9 @@ def remarks(seen: Seen) -> Sequence[Finding]:
     findings: list[Finding] = []
     if seen.counted:
         findings += contradictions(seen)
-    code = seen.facts.architecture.custom_code
-    if code:
-        message = (
-            f"the config asks for {len(code)} classes of the repository's own code: {', '.join(code[:5])}"
-        )
-        findings.append(make_finding("INV016", _MODEL, message, evidence=["config.json#/auto_map"]))
+    findings += _silent_config(seen)
+    findings += layer_statement_findings(seen)
+    findings += _no_tensors(seen)
     findings += [
         make_finding(
             "INV027", Subject(kind="config", name=said), f"the config states {said}: no model has that"
@@ -47,6 +46,36 @@ def remarks(seen: Seen) -> Sequence[Finding]:
     return findings
 
 
+def _silent_config(seen: Seen) -> Sequence[Finding]:
+    """A config that is there and of which no model can be made."""
+    known = seen.facts.architecture
+    stated = known.model_type or known.architecture or known.hidden_size or known.layers
+    # Of a release that may not be read the config is no more known than the rest.
+    withheld = any(anomaly.code == "listing_only" for anomaly in seen.release.checkpoint.anomalies)
+    if stated or withheld:
+        return ()
+    keys = len(seen.release.config)
+    held = f"has {keys} keys, none of which describes a model" if keys else "is empty"
+    message = f"the config {held}: no model type, no architecture, no hidden size, no layers"
+    return [make_finding("INV095", Subject(kind="config", name="config.json"), message)]
+
+
+def holds_nothing(seen: Seen) -> bool:
+    """Whether tensor files could be read and none of them names a tensor."""
+    checkpoint = seen.release.checkpoint
+    read = checkpoint.format == "safetensors" and bool(checkpoint.layout)
+    return read and not seen.counted and not seen.awaited.any
+
+
+def _no_tensors(seen: Seen) -> Sequence[Finding]:
+    if not holds_nothing(seen):
+        return ()
+    shards = seen.release.checkpoint.shards
+    files = plural(len(shards), "tensor file")
+    message = f"{files} can be read, e.g. {readable(shards[0])}, and the headers name no tensor at all"
+    return [make_finding("INV092", _MODEL, message, evidence=list(shards[:10]))]
+
+
 def unknown_patterns(counted: Sequence[Counted]) -> list[str]:
     """Patterns of tensors that no role was found for."""
     return list(dict.fromkeys(item.group.pattern.text for item in counted if item.place.role == "unknown"))
@@ -59,7 +88,7 @@ def routed_experts(seen: Seen) -> int:
         return max(held)
     stacked = [
         item.group.shape[0]
-        for item in seen.counted
+        for item in seen.known
         if item.place.role == "expert" and item.group.pattern.expert_slot < 0 and item.group.shape
     ]
     return seen.facts.architecture.experts or (max(stacked) if stacked else 0)

@@ -31,7 +31,7 @@ class TensorRole(Value):
         part: `text`, `mtp`, `vision`, `projector` or `audio`.
         layers: exact set of layer indices; empty outside the layers.
         kinds: what these layers are, e.g. `mla moe`.
-        dtypes: as stored.
+        dtypes: of the weights; `int4 (packed)` where the stored elements hold several.
         shapes: of one tensor each.
         tensors: how many.
         bytes: of all of them.
@@ -55,7 +55,7 @@ class DtypeChange(Value):
 
     Attributes:
         role: word of the design's vocabulary; of side tensors the role that they serve, as `scale of expert`.
-        before: short name.
+        before: short name, of the weights: `int4 (packed)` where the stored elements hold several.
         after: short name.
         layers: exact set; empty outside the layers.
         patterns: of the names.

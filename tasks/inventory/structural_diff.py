@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from day0.adapters.base.dtypes import FROM_SAFETENSORS
 
 from .fact_changes import KINDS, config_changes, fact_changes
+from .index_sets import format_indices, parse_indices
 from .record import InventoryFacts, InventoryRecord
 from .structural_change import Changed, StructuralDiff, TensorRole
-from .tensor_changes import TensorChanges, rows_of, tensor_changes
+from .tensor_changes import TensorChanges, one_is_announced, rows_of, tensor_changes
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
           "twelve")  # fmt: skip
@@ -61,6 +62,8 @@ def _headline(
         rest = [change for change in changed if change.topic not in ("files",)]
         if rest:
             return f"No tensor changed; {_count(len(rest), 'other fact')} did, the first is {rest[0].name}."
+        if one_is_announced(before, after):
+            return "Nothing changed of what a config tells."
         return "Nothing structural changed; only the files did." if changed else "Nothing changed."
     more = len(told) - _MOST_IN_HEADLINE
     text = ", ".join(told[:_MOST_IN_HEADLINE]) + (
@@ -83,7 +86,7 @@ def _sentences(
         yield f"tensors are known only of the {'earlier' if rows_of(before) else 'later'} one"
     for stored in tensors.dtypes:
         name = _PLURALS.get(stored.role, stored.role)
-        yield f"{name} went from {_dtype(stored.before)} to {_dtype(stored.after)}"
+        yield f"{name} went from {header_dtype(stored.before)} to {header_dtype(stored.after)}"
     facts = {(change.topic, change.name): change for change in changed}
     for change in changed:
         if change.name.startswith(KINDS):
@@ -92,6 +95,8 @@ def _sentences(
     for key, what in _TOLD.items():
         if key in facts:
             yield f"{what} {_or_none(facts[key].before)} to {_or_none(facts[key].after)}"
+    if ("architecture", "layers") not in facts:
+        yield from _placed(tensors)
     if tensors.shapes:
         yield f"{_count(len(tensors.shapes), 'pattern')} of another shape"
     if tensors.renamed:
@@ -106,6 +111,26 @@ def _sentences(
     tokens = [change for change in changed if change.name.startswith("special token")]
     if tokens:
         yield _count(len(tokens), "special token") + (" differs" if len(tokens) == 1 else " differ")
+
+
+def _placed(tensors: TensorChanges) -> Iterator[str]:
+    """Patterns that are on other layers, or there another number of times."""
+    moved = [change for change in tensors.placed if change.what == "layers"]
+    patterns = sum(len(change.patterns) for change in moved)
+    if patterns == 1:
+        change = moved[0]
+        name = change.patterns[0]
+        before, after = (
+            set(parse_indices(text)) if text else set() for text in (change.before, change.after)
+        )
+        gone, more = format_indices(before - after), format_indices(after - before)
+        said = [f"gone from layers {gone}" if gone else "", f"new in layers {more}" if more else ""]
+        yield f"{name} is {' and '.join(filter(None, said)) or 'placed otherwise'}"
+    elif patterns:
+        yield f"{_count(patterns, 'pattern')} on other layers, the first is {moved[0].patterns[0]}"
+    numbers = sum(len(change.patterns) for change in tensors.placed if change.what != "layers")
+    if numbers:
+        yield f"{_count(numbers, 'pattern')} with another number of tensors in a layer"
 
 
 def _whole_parts(before: InventoryFacts, after: InventoryFacts) -> Iterator[tuple[str, str]]:
@@ -159,9 +184,12 @@ def _count(number: int, noun: str) -> str:
     return f"{word} {noun}{'' if number == 1 else 's'}"
 
 
-def _dtype(short: str) -> str:
+def header_dtype(short: str) -> str:
+    """The name that headers and publishers use, `BF16` for bf16; a packed one as it is."""
     return "+".join(_SHORT.get(part, part) for part in short.split("+"))
 
 
 def _or_none(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value) or "none"
     return "none" if value in (None, "") else f"{value}"

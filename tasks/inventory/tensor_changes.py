@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+
+from day0.adapters.base.dtypes import BITS
 
 from .index_sets import format_indices, parse_indices
 from .record import InventoryFacts
@@ -44,7 +47,7 @@ class _Held:
     @property
     def packed(self) -> bool:
         """Whether its shapes are those of words and not of weights."""
-        return any(dtype in ("int32", "uint8", "uint32") for dtype, _, _ in self.rows)
+        return any(dtype in ("int32", "uint8", "uint32") or "(" in dtype for dtype, _, _ in self.rows)
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -57,7 +60,14 @@ class _Held:
 
 def tensor_changes(before: InventoryFacts, after: InventoryFacts) -> TensorChanges:
     """Everything that differs, matched by name and by prefixes that were renamed."""
-    earlier_rows, later_rows = _plainly_named(rows_of(before)), _plainly_named(rows_of(after))
+    announced = one_is_announced(before, after)
+    earlier_rows, later_rows = (
+        [
+            _as_weights(row) if announced else _plainly_named(row)
+            for row in _comparable(facts, announced, other)
+        ]
+        for facts, other in ((before, after), (after, before))
+    )
     renamed, prefixes = match_prefixes(earlier_rows, later_rows)
     earlier = _by_name(earlier_rows, renamed)
     later = _by_name(later_rows, {})
@@ -90,9 +100,48 @@ def rows_of(facts: InventoryFacts) -> Sequence[TensorPattern]:
     return facts.patterns or facts.implied.patterns
 
 
-def _plainly_named(rows: Iterable[TensorPattern]) -> Sequence[TensorPattern]:
-    """Packed weights under the name of the plain ones, so that a new packing is no new role."""
-    return [row.model_copy(update={"pattern": _PACKED.sub("", row.pattern)}) for row in rows]
+def one_is_announced(before: InventoryFacts, after: InventoryFacts) -> bool:
+    """Whether exactly one of the two is a config alone, of which only what it implies can be compared."""
+    return (before.basis == "headers") != (after.basis == "headers")
+
+
+def _comparable(facts: InventoryFacts, announced: bool, other: InventoryFacts) -> Iterable[TensorPattern]:
+    """All rows; against a config alone without what no config implies."""
+    if not announced or facts.basis != "headers":
+        return rows_of(facts)
+    return [row for row in facts.patterns if row.role not in SIDES and row.part not in left_out_parts(other)]
+
+
+def left_out_parts(facts: InventoryFacts) -> Sequence[str]:
+    """Parts that the config declares and the class that was built has not."""
+    return ("mtp",) if facts.implied.left_out else ()
+
+
+def _plainly_named(row: TensorPattern) -> TensorPattern:
+    """A packed weight under the name of the plain one, so that a new packing is no new role."""
+    dtype = weight_dtype(row)
+    told = f"{dtype} (packed)" if dtype != row.dtype else dtype
+    return row.model_copy(update={"pattern": _PACKED.sub("", row.pattern), "dtype": told})
+
+
+def _as_weights(row: TensorPattern) -> TensorPattern:
+    """A stored or implied weight as the model has it: unpacked, whichever way it is turned."""
+    shape = tuple(sorted(row.logical_shape or row.shape))
+    named = _plainly_named(row).pattern
+    return row.model_copy(update={"pattern": named, "dtype": weight_dtype(row), "shape": shape})
+
+
+def weight_dtype(row: TensorPattern) -> str:
+    """Dtype of the weights that the elements stand for: `int4` of int32 words that hold eight each."""
+    held = BITS.get(row.dtype, 0) * row.tensors * prod(row.shape)
+    if not row.packing or not row.params or row.dtype in ("int4", "fp4_e2m1"):
+        return row.dtype
+    bits = round(held / row.params)
+    if bits == BITS.get(row.dtype, 0):
+        return row.dtype
+    if row.pattern.endswith("_blocks") or "fp4" in row.packing.lower():
+        return "fp4_e2m1"
+    return f"int{bits}"
 
 
 def _by_name(

@@ -34,7 +34,7 @@ def with_verification(record: InventoryRecord, contents: Contents) -> InventoryR
         bytes=sum(shard.size for shard in contents.shards if shard.sha256),
         tensors=_count(patterns, "full"),
         partly_checked=_count(patterns, "zeros"),
-        unchecked=record.facts.totals.tensors - _count(patterns, "full") - _count(patterns, "zeros"),
+        unchecked=_stored(record) - _count(patterns, "full") - _count(patterns, "zeros"),
         nan=sum(row.nan for row in patterns),
         inf=sum(row.inf for row in patterns),
         zero_tensors=sum(row.zero_tensors for row in patterns),
@@ -52,6 +52,11 @@ def with_verification(record: InventoryRecord, contents: Contents) -> InventoryR
         observations=observations,
         files=record.files,
     )
+
+
+def _stored(record: InventoryRecord) -> int:
+    """Tensors that are there to be read; those that a bare config implies are not."""
+    return record.facts.totals.tensors if record.facts.basis == "headers" else 0
 
 
 def _count(patterns: Iterable[ContentPattern], checked: str) -> int:

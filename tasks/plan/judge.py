@@ -48,7 +48,8 @@ def judge(facts: InventoryFacts, profile: Profile, layout: Layout) -> Config:
     rules = check_rules(facts, layout, converted=converted)
     works = room.fits != "no" and all(rule.holds for rule in rules)
     commands = {}
-    if works and not converted:  # an engine cannot load as bf16 what the release has in another scheme
+    stored = facts.basis != "implied"  # else there is nothing to serve yet
+    if works and stored and not converted:  # an engine cannot load as bf16 what is stored in another
         commands = engine_commands(facts.identity, profile, layout, room.context, reserve)
     return Config(
         chip=profile.name,

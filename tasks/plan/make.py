@@ -31,7 +31,7 @@ def make_plan(inventory: InventoryRecord, profiles: Sequence[Profile] | None = N
         profiles: chips to plan for; the shipped ones where left out.
     """
     start = time.monotonic()
-    facts = inventory.facts
+    facts = _with_patterns(inventory.facts)
     chips = load_profiles() if profiles is None else tuple(profiles)
     configs = _all_configs(facts, chips) if can_plan(facts) else []
     recommended = [found for chip in chips if (found := best(_kept(configs, chip))) is not None]
@@ -44,12 +44,25 @@ def make_plan(inventory: InventoryRecord, profiles: Sequence[Profile] | None = N
     )
     findings = _findings(facts, plan) if can_plan(facts) else [_nothing_to_plan(facts)]
     observed = PlanObservations(seconds=time.monotonic() - start)
-    return PlanRecord.conclude(findings=findings, facts=plan, observations=observed, sources=_SOURCES)
+    sources = _SOURCES
+    if facts.basis == "implied":
+        sources = {
+            place: source.replace("header bytes", "the bytes that the config implies")
+            for place, source in _SOURCES.items()
+        }
+    return PlanRecord.conclude(findings=findings, facts=plan, observations=observed, sources=sources)
+
+
+def _with_patterns(facts: InventoryFacts) -> InventoryFacts:
+    """The facts with the tensors to plan with: of a bare config those that it implies."""
+    if facts.basis != "implied":
+        return facts
+    return facts.model_copy(update={"patterns": facts.implied.patterns})
 
 
 def can_plan(facts: InventoryFacts) -> bool:
     """Whether there are bytes and layers to plan with."""
-    return bool(facts.patterns and facts.layers and facts.totals.data_bytes)
+    return bool((facts.patterns or facts.basis == "implied") and facts.layers and facts.totals.data_bytes)
 
 
 def _all_configs(facts: InventoryFacts, chips: Iterable[Profile]) -> list[Config]:
@@ -71,6 +84,10 @@ def _keeps_rules(config: Config) -> bool:
 def _findings(facts: InventoryFacts, plan: PlanFacts) -> list[Finding]:
     model = Subject(kind="model", name=facts.identity.model)
     found = []
+    if facts.basis == "implied":
+        held = f"{facts.totals.data_bytes} bytes in {facts.totals.tensors} tensors"
+        message = f"nothing is stored: planned with {held} that the config implies ({facts.implied.by})"
+        found.append(make_finding("PLN008", model, message))
     if not plan.recommended:
         held = f"the model's {facts.totals.data_bytes} bytes on {max(DEVICE_COUNTS)} devices or fewer"
         message = f"none of {len(plan.chips)} chips holds {held}"

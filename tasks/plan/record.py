@@ -9,7 +9,7 @@ from day0.adapters.base.values import Value
 from ..record import StageRecord
 
 STAGE = "plan"
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 
 
 class RuleCheck(Value):

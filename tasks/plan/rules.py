@@ -18,7 +18,7 @@ from .sharding import Heads, Layout
 
 _BLOCKED = ("fp8_block",)
 _GROUPED = ("int4_group", "gptq", "awq")
-_LOW_PRECISION = ("fp8_e4m3", "fp8_e5m2", "int32", "uint8", "int8")
+_LOW_PRECISION = ("fp8_e4m3", "fp8_e5m2", "int32", "uint8", "int8", "int4")
 
 
 def check_r1(heads: int, tensor: int) -> RuleCheck:
@@ -83,6 +83,8 @@ def block_weights(patterns: Iterable[TensorPattern], quantization: Quantization)
 def _outputs_and_inputs(pattern: TensorPattern, quantization: Quantization) -> tuple[int, int]:
     """The weight's dimensions once unpacked: GPTQ stores [inputs / n, outputs], AWQ [inputs, outputs / n]."""
     first, second = pattern.shape[-2], pattern.shape[-1]
+    if pattern.dtype == "int4":  # implied by a config: as the model has it, not packed
+        return first, second
     width = {"int32": 32, "uint8": 8}.get(pattern.dtype, 0)
     packed = width // quantization.bits if width and quantization.bits else 1
     if quantization.scheme == "gptq":

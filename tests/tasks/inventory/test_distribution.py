@@ -167,7 +167,7 @@ def test_kv_heads_fewer_than_ranks_are_replicated() -> None:
     found = taken(RELEASES[2])
     sixteen, four = memory(found, "tp=16"), memory(found, "tp=4")
     assert sixteen.kv_bytes_per_token_max == 24 * 2 * 64 * 2  # one of eight heads, keys and values, bf16
-    assert sixteen.notes == ["each of 8 KV heads lies on 2 ranks"]
+    assert sixteen.notes[0] == "each of 8 KV heads lies on 2 ranks"
     assert four.kv_bytes_per_token_max == found.facts.kv_bytes_per_token // 4
 
 
@@ -239,6 +239,40 @@ def test_experts_that_do_not_divide_lie_unevenly() -> None:
 def test_a_shard_holds_whole_blocks(deepseek: InventoryRecord) -> None:
     assert memory(deepseek, "tp=16").possible
     assert "blocks % 32" in memory(deepseek, "tp=32").reason
+
+
+def padded_share(tensor: str, ranks: int, blocks: int) -> float:
+    """Part of a tensor of gpt-oss that each rank holds."""
+    if ".experts." in tensor and not tensor.endswith("down_proj_bias"):
+        return blocks / 90
+    if ".k_proj." in tensor or ".v_proj." in tensor:
+        return max(1, 8 // ranks) / 8
+    if "embed_tokens" in tensor or "lm_head" in tensor:
+        return -(-201_088 // ranks) / 201_088
+    whole = any(mark in tensor for mark in ("norm", ".router.", "o_proj.bias", "down_proj_bias"))
+    return 1 if whole else 1 / ranks
+
+
+@pytest.mark.parametrize(
+    ("ranks", "blocks", "note"),
+    [
+        (2, 45, ""),
+        (8, 12, "90 blocks of 32 % 8 = 2: engines pad, every rank holds 12"),
+        (64, 2, "90 blocks of 32 % 64 = 26: engines pad, every rank holds 2, 19 of them nothing but padding"),
+    ],
+)
+def test_mxfp4_blocks_are_padded_by_headers_and_by_the_config(ranks: int, blocks: int, note: str) -> None:
+    release, layout = layout_release(RELEASES[2]), f"tp={ranks}"
+    expected = sum(
+        num_bytes(dtype, prod(shape)) * padded_share(name, ranks, blocks)
+        for name, dtype, shape in expand_layout(RELEASES[2])
+    )
+    for one in (release, make_release(dict(release.config), {})):
+        told = memory(take_inventory(one, layouts=[layout]), layout)
+        assert told.weights_bytes_min == pytest.approx(expected, rel=1e-6)
+        assert told.weights_bytes_max == pytest.approx(expected, rel=1e-6)
+        said = [text.partition("expert's ")[2] for text in told.notes if "blocks" in text]
+        assert said == ([note] if note else [])
 
 
 def test_traffic_of_a_token(deepseek: InventoryRecord) -> None:

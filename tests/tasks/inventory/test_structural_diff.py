@@ -173,7 +173,9 @@ def test_another_packing_is_another_dtype_and_no_new_role() -> None:
                                       "weights": {"num_bits": 4, "type": "int", "group_size": 32}}},
     }  # fmt: skip
     diff = structural_diff(small(), small(packed, quantization_config=form))
-    assert diff.headline.startswith("Dense blocks went from BF16 to I32, quantisation none to int4_group")
+    assert diff.headline.startswith(
+        "Dense blocks went from BF16 to int4 (packed), quantisation none to int4_group"
+    )
     assert [role.side for role in diff.new] == [True] * 3
     assert diff.removed == [] == diff.shapes
     assert topics(diff, "quantization")["scheme"] == ("none", "int4_group")

@@ -115,8 +115,11 @@ def test_bare_config_gives_structure_and_memory() -> None:
     record = take_inventory(make_release(SMOLLM2, {}))
     facts = record.facts
     assert facts.format == "none"
-    assert facts.totals.tensors == facts.totals.logical_params == 0
-    assert len(facts.layers) == 30
+    stored = take_inventory(make_release(SMOLLM2, smollm2_tensors())).facts
+    assert (facts.basis, stored.basis) == ("implied", "headers")
+    assert facts.totals == stored.totals.model_copy(update={"shards": 0})
+    assert (facts.active_params, facts.layers) == (stored.active_params, stored.layers)
+    assert record.sources["/totals"].startswith("computed:implied by the config")
     assert facts.kv_bytes_per_token == 23_040
     assert facts.architecture.hidden_size == 576
 
