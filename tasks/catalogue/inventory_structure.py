@@ -44,7 +44,7 @@ ENTRIES: tuple[Entry, ...] = (
         "INV067", "code does more than compute", "warning",
         "The repository's own code runs commands, talks to the network, unpickles, or runs text as code. It "
         "was read as text and not run.",
-        "Read these lines before you allow the code with --trust-remote-code.",
+        "Read these lines before you let a loader run the code; Day0 never does.",
     ),
     Entry(
         "INV068", "code asks for kernels", "info",
@@ -88,8 +88,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "INV075", "model type unknown to transformers", "warning",
         "No release of transformers that was checked can build the model without code of the repository.",
-        "Stages that need the model's structure are blocked: use a newer transformers, or "
-        "--trust-remote-code if the repository brings its code.",
+        "Install a transformers that knows the type, once there is one. Until then inventory, inventory diff "
+        "and plan work from headers and config; stages that need the model's structure stay blocked, since "
+        "Day0 runs no code of a repository.",
     ),
     Entry(
         "INV076", "pickle asks for code", "warning",
@@ -111,5 +112,12 @@ ENTRIES: tuple[Entry, ...] = (
         "INV079", "biases contradict the config", "warning",
         "Attention projections store a bias that the config denies, or lack one that it states.",
         "Trust the tensors; a loader that follows the config drops the bias or fills it with random numbers.",
+    ),
+    Entry(
+        "INV095", "config says nothing", "warning",
+        "The config is there and names neither a model type nor an architecture, and no hidden size or number "
+        "of layers. Nothing can be told of the model beyond what tensors show.",
+        "Give the model's own config.json.",
+        undecided="unverified",
     ),
 )  # fmt: skip
