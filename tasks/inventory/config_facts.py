@@ -28,7 +28,7 @@ KEYS: dict[str, tuple[str, ...]] = {
                           "inter_dim"),
     "moe_intermediate_size": ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size",
                               "moe_inter_dim", "expert_hidden_dim"),
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers"),
+    "layers": ("num_hidden_layers", "n_layer", "num_decoder_layers", "num_layers", "n_layers", "decoder_layers"),
     "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads"),
     "kv_heads": ("num_key_value_heads", "n_head_kv", "num_kv_heads", "n_kv_heads", "multi_query_group_num",
                  "num_attention_groups", "kv_n_heads"),
@@ -36,7 +36,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "vocab_size": ("vocab_size", "padded_vocab_size", "n_vocab"),
     "max_positions": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len",
                       "model_max_length", "max_sequence_length", "n_ctx"),
-    "sliding_window": ("sliding_window", "sliding_window_size", "attention_window_size"),
+    "sliding_window": ("sliding_window", "sliding_window_size", "attention_window_size",
+                       "local_attention"),
     "experts": ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts"),
     "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert",
                        "moe_num_shared_experts"),
@@ -45,6 +46,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "mtp_layers": ("num_nextn_predict_layers", "num_mtp_modules", "num_mtp_layers", "mtp_num_layers",
                    "mtp_num_hidden_layers"),
 }  # fmt: skip
+# What an encoder-decoder says of its decoder, before what may be the encoder's.
+_OF_DECODER = {"layers": ("decoder_layers", "num_decoder_layers"), "heads": ("decoder_attention_heads",)}
 # Sections in which some configs keep a part of it: Mistral's params.json, DBRX.
 _INNER = ("moe", "moe_config", "ffn_config", "attn_config")
 _ACTIVATION = ("hidden_act", "activation_function", "hidden_activation", "ffn_activation")
@@ -127,6 +130,8 @@ def read_config(config: Mapping[str, Any]) -> ConfigFacts:
         sources[f"/architecture/{fact}"] = source
 
     for fact, keys in KEYS.items():
+        if text.get("is_encoder_decoder") is True:
+            keys = (*_OF_DECODER.get(fact, ()), *keys)
         key, number = _first_integer(text, keys)
         if not number:
             key, number = _inner_integer(text, keys) or (key, number)

@@ -6,17 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..finding import Finding, Subject, make_finding
 from .arithmetic import arithmetic_findings
-from .counts import Counted, LayerCount
+from .counts import Counted, LayerCount, main_stack
+from .expert_stacks import expert_findings
 from .folding import fold_groups
 from .index_sets import format_indices
+from .layer_holes import hole_findings
+from .outside_holes import outside_findings
 from .patterns import Pattern
 from .prediction_layers import prediction_findings
-from .roles import LOW_PRECISION
+from .roles import LOW_PRECISION, is_output_matrix
 from .seen import Seen
 from .tied_embeddings import TOKEN_EMBEDDINGS
 
 # Matrices of one row a token; other heads (classifiers) have one a label.
 _VOCABULARY = TOKEN_EMBEDDINGS | {"lm_head", "embed_out"}
+# Width of embedding and head where it is not that of the layers: ELECTRA and ALBERT, OPT.
+_EMBEDDING_WIDTHS = ("embedding_size", "word_embed_proj_dim")
 _CONFIG = Subject(kind="config", name="config.json")
 _OUTSIDE = ("embedding", "head", "norm", "aux", "buffer")  # what may stand outside the layers
 
@@ -31,7 +36,9 @@ def contradictions(seen: Seen) -> Sequence[Finding]:
         _sizes,
         arithmetic_findings,
         prediction_findings,
-        _irregular,
+        hole_findings,
+        outside_findings,
+        expert_findings,
     )
     return tuple(finding for check in checks for finding in check(seen))
 
@@ -81,14 +88,6 @@ def _no_layer(seen: Seen) -> Iterable[Finding]:
         message = f"the config states {stated} layers, and no tensor of a layer is stored"
         source = seen.facts.sources["/architecture/layers"]
         yield make_finding("INV020", Subject(kind="model", name="layers"), message, evidence=[source])
-
-
-def main_stack(layers: Sequence[LayerCount]) -> Sequence[LayerCount]:
-    """The layers of the deepest stack; of two equally deep ones the decoder."""
-    stacks: dict[str, list[LayerCount]] = {}
-    for layer in layers:
-        stacks.setdefault(layer.name.rpartition(".")[0], []).append(layer)
-    return max(stacks.values(), key=lambda stack: (len(stack), "encoder" not in stack[0].name), default=[])
 
 
 def experts_of(layer: LayerCount) -> Mapping[str, set[int]]:
@@ -160,41 +159,16 @@ def _sizes(seen: Seen) -> Iterable[Finding]:
             continue
         if len(group.shape) != 2 or not group.elements or not _VOCABULARY & set(group.pattern.segments):
             continue
+        if item.place.role == "head" and not is_output_matrix(group, item.place):
+            continue
         pairs = (("vocab_size", group.shape[0]), ("hidden_size", group.shape[1]))
         for fact, size in pairs:
             stated = getattr(architecture, fact)
-            if stated and (size < stated if fact == "vocab_size" else size != stated):
+            narrow = seen.facts.integer(*_EMBEDDING_WIDTHS) if fact == "hidden_size" else 0
+            if stated and size != narrow and (size < stated if fact == "vocab_size" else size != stated):
                 source = seen.facts.sources[f"/architecture/{fact}"]
                 message = f"the config states {fact} {stated}, {group.example} has {list(group.shape)}"
                 subject = Subject(kind="tensor", name=f"{group.example} {fact}")
                 yield make_finding(
                     "INV027", subject, message, evidence=[source, f"header of {group.example}"]
                 )
-
-
-def _irregular(seen: Seen) -> Iterable[Finding]:
-    """Layers without a weight that more than half of the layers with the same neighbours have."""
-    kinds: dict[tuple[str, bool, bool], list[LayerCount]] = {}
-    for layer in () if seen.awaited.untold else seen.stack:
-        attends = any(item.place.role == "attention" for item in layer.groups)
-        kinds.setdefault((layer.name.rpartition(".")[0], layer.has_experts, attends), []).append(layer)
-    for layers in kinds.values():
-        weights = {layer.index: _weights(layer) for layer in layers}
-        due = {layer: {_plain(text) for text, held in seen.awaited.layers.items() if layer in held}
-               for layer in weights}  # fmt: skip
-        for name in sorted(set().union(*weights.values())):
-            lacking = [index for index, held in weights.items() if name not in held | due[index]]
-            if 0 < len(lacking) * 4 < len(layers):  # a quarter or more is a pattern, not a hole
-                where, others = format_indices(lacking), len(layers) - len(lacking)
-                message = f"layers {where} lack {name}, which {others} others have"
-                yield make_finding("INV028", Subject(kind="tensor", name=name), message)
-
-
-def _weights(layer: LayerCount) -> set[str]:
-    """The layer's weights by pattern, whatever precision they are packed in."""
-    names = (item.group.pattern.text for item in layer.groups if item.place.counts)
-    return {_plain(name) for name in names}
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix("_packed").replace(".qweight", ".weight")

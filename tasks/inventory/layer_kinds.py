@@ -11,6 +11,12 @@ _WORDS = {
     "full_attention": "full", "attention": "full", "global_attention": "full", "sliding_attention": "sliding",
     "chunked_attention": "chunked", "linear_attention": "linear", "conv": "linear", "mamba": "state_space",
     "mamba2": "state_space", "recurrent": "linear", "moe": "", "mlp": "", "hybrid": "state_space",
+    "window_attention": "sliding", "hybrid_sliding": "sliding", "reference_sliding_attention": "sliding",
+    "indexed_attention": "full", "compressed_sparse_attention": "full", "minimax_m3_sparse": "full",
+    "heavily_compressed_attention": "full", "sparse": "full", "dense": "full", "local_attention": "sliding", "local": "sliding", "global": "full",
+    "full": "full", "sliding": "sliding", "chunked": "chunked", "linear": "linear", "gdn": "linear",
+    "gated_deltanet": "linear", "kda": "linear", "deltanet": "linear", "lightning_attention": "linear",
+    "rwkv": "linear", "short_conv": "linear", "ssm": "state_space", "recurrent_attention": "linear",
 }  # fmt: skip
 # Letters of NemotronH's `hybrid_override_pattern`; `-` is a feed-forward alone.
 _LETTERS = {"M": "state_space", "*": "full", "-": "", "E": ""}
@@ -18,14 +24,33 @@ _LETTERS = {"M": "state_space", "*": "full", "-": "", "E": ""}
 
 def layer_kinds(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
     """The attention word of each layer (empty: the layer has none) and the config key that says so."""
-    listed, key = _listed(facts)
-    if len(listed) == layers and layers:
-        return _with_latent(facts, [_WORDS.get(word, word) for word in listed]), key
-    for derive in (_hybrid_pattern, _kimi_linear, _interval, _jamba, _mamba, _sliding):
+    listed, key = listed_words(facts)
+    if layers and len(listed) in (layers, layers + facts.mtp_layers):  # some list prediction layers, too
+        kinds = [_WORDS.get(word, "full") for word in listed[:layers]]
+        if _is_mamba(facts):
+            kinds = ["state_space" if kind == "linear" else kind for kind in kinds]
+        return _with_latent(facts, kinds), key
+    for derive in (_hybrid_pattern, _kimi_linear, _interval, _jamba, _mamba, _rwkv, _sliding):
         kinds, key = derive(facts, layers)
         if kinds:
             return _with_latent(facts, kinds), key
     return _with_latent(facts, ["full"] * layers), ""
+
+
+def layer_words(facts: ConfigFacts, layers: int) -> Sequence[str]:
+    """The config's own word for each layer, so that what differs by it is not taken for the same."""
+    listed = listed_words(facts)[0]
+    if layers and len(listed) in (layers, layers + facts.mtp_layers):
+        return listed[:layers]
+    pattern = facts.text.get("hybrid_override_pattern")
+    if isinstance(pattern, str) and len(pattern) == layers:
+        return list(pattern)
+    return layer_kinds(facts, layers)[0]
+
+
+def is_known_word(word: str) -> bool:
+    """Whether a word of a list of layer types has a meaning here."""
+    return word in _WORDS
 
 
 def feed_forwards(facts: ConfigFacts, layers: int) -> Sequence[str]:
@@ -47,7 +72,8 @@ def feed_forwards(facts: ConfigFacts, layers: int) -> Sequence[str]:
     ]
 
 
-def _listed(facts: ConfigFacts) -> tuple[Sequence[str], str]:
+def listed_words(facts: ConfigFacts) -> tuple[Sequence[str], str]:
+    """What the config calls each layer, and the key; empty where it lists nothing."""
     for key in ("layer_types", "layers_block_type", "attn_type_list"):
         if facts.words(key):
             return facts.words(key), key
@@ -102,6 +128,19 @@ def _mamba(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
     if not key or "num_attention_heads" in facts.text:
         return (), ""
     return ["state_space"] * layers, key
+
+
+def _is_mamba(facts: ConfigFacts) -> bool:
+    """Whether the linear layers are state spaces: transformers 5 lists Granite's as `linear_attention`."""
+    return bool(facts.integer("mamba_d_state")) and not facts.integer(
+        "linear_num_value_heads", "conv_L_cache"
+    )
+
+
+def _rwkv(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
+    """Its class, not its config, has no attention at all."""
+    is_rwkv = str(facts.text.get("model_type", "")).startswith("rwkv")
+    return (["linear"] * layers, "model_type") if is_rwkv else ((), "")
 
 
 def _sliding(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .config_facts import ConfigFacts
-from .contradictions import main_stack
-from .counts import Counted, LayerCount, text_layers
+from .counts import Counted, LayerCount, main_stack, text_layers
 from .layer_kinds import feed_forwards, layer_kinds
 from .record import Layer
-from .state import LayerState, layer_states
+from .state import ENCODER, LayerState, layer_states, with_cross_attention
+
+# Model types of encoders alone, by transformers' classes.
+_ENCODERS = frozenset({
+    "bert", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "camembert", "electra",
+    "deberta", "deberta-v2", "modernbert", "distilbert", "albert", "mpnet", "nomic_bert", "eurobert", "esm",
+    "ernie", "layoutlm", "layoutlmv2", "layoutlmv3", "longformer", "big_bird", "funnel", "convbert",
+    "megatron-bert", "mobilebert", "squeezebert", "xmod", "new", "neobert", "jina_bert", "bge", "rembert",
+    "vit", "vit_mae", "vit_msn", "deit", "beit", "dinov2", "dinov2_with_registers", "dinov3_vit", "ijepa",
+    "data2vec-text", "data2vec-audio", "data2vec-vision", "clip", "clip_text_model", "clip_vision_model",
+    "siglip", "siglip2", "siglip_text_model", "siglip_vision_model", "wav2vec2", "wav2vec2-bert", "hubert",
+    "wavlm", "unispeech", "unispeech-sat", "videomae", "vivit", "timesformer", "audio-spectrogram-transformer",
+})  # fmt: skip
+_CROSS = frozenset({"encoder_attn", "encdecattention", "crossattention", "cross_attn", "cross_attention"})
 
 
 def read_layers(
@@ -26,15 +38,48 @@ def read_layers(
     by_config = feed_forwards(facts, number)
     if not found:
         bare = [LayerCount(f"model.layers.{index}", index, ()) for index in range(number)]
+        if is_encoder(facts, "", ()):
+            states = [ENCODER] * number
         return [_layer(bare[i], kinds[i], by_config[i], states[i]) for i in range(number)], states, source
     layers, kept = [], []
+    stacks = {layer.name.rpartition(".")[0] for layer in found}
+    crossing = {stack for stack in stacks if _attends_encoder(found, stack)}
     for layer in found:
         known = layer.index < number
         state = states[layer.index] if known else LayerState()
+        stack_name = layer.name.rpartition(".")[0]
+        if is_encoder(facts, stack_name, stacks):
+            state = ENCODER
+        elif stack_name in crossing:
+            state = with_cross_attention(facts, state)
         feed = "moe" if layer.has_experts else "dense" if _has_feed_forward(layer) else ""
         kept.append(state)
-        layers.append(_layer(layer, kinds[layer.index] if known else "", feed, state))
+        kind = kinds[layer.index] if known else "full" if state is ENCODER else ""
+        layers.append(_layer(layer, kind, feed, state))
     return layers, kept, source
+
+
+def is_encoder(facts: ConfigFacts, stack: str, stacks: Collection[str]) -> bool:
+    """Whether the layers of a stack see their whole input at once, so that they keep nothing.
+
+    The word alone does not tell: ChatGLM calls its decoder `transformer.encoder`.
+    """
+    if facts.text.get("is_decoder") is True:
+        return False
+    if facts.architecture.model_type in _ENCODERS or facts.text.get("model_type") in _ENCODERS:
+        return True
+    segments = stack.split(".")
+    both = any("decoder" in other.split(".") for other in stacks)
+    return "encoder" in segments and "decoder" not in segments and both
+
+
+def _attends_encoder(found: Sequence[LayerCount], stack: str) -> bool:
+    return any(
+        _CROSS & {segment.lower() for segment in item.group.pattern.segments}
+        for layer in found
+        if layer.name.rpartition(".")[0] == stack
+        for item in layer.groups
+    )
 
 
 def _kind_by_tensors(stack: Sequence[LayerCount], index: int) -> str:

@@ -34,6 +34,7 @@ _MTP_ONLY = frozenset({"eh_proj", "enorm", "hnorm", "shared_head"})
 _BUFFERS = frozenset({
     "inv_freq", "position_ids", "masked_bias", "running_mean", "running_var", "num_batches_tracked",
     "rope_freqs", "cos_cached", "sin_cached", "final_logits_bias", "freqs_cis",
+    "query_decay", "key_decay", "diagonal_decay", "slope_rate",  # MiniMax: from the number of heads alone
 })  # fmt: skip
 _ATTENTION = frozenset({
     "self_attn", "attn", "attention", "self_attention", "linear_attn", "mixer", "mamba", "mamba2", "ssm",
@@ -53,11 +54,15 @@ _EMBEDDING = frozenset({
     "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "token_embd", "embed_in", "wpe",
     "position_embeddings", "embed_positions", "embeddings", "embedding", "embed", "shared",
     "embed_tokens_per_layer", "token_type_embeddings", "tokens_embed", "positions_embed",
-    "per_layer_model_projection",
+    "per_layer_model_projection", "embeddings_project", "embedding_hidden_mapping_in",
 })  # fmt: skip
 _HEAD = frozenset({"lm_head", "embed_out", "score", "classifier", "output_layer", "pooler", "cls",
-                   "generator_lm_head", "output_projection"})  # fmt: skip
+                   "generator_lm_head", "output_projection", "vocab_projector", "vocab_transform",
+                   "generator_predictions"})  # fmt: skip
 _FIRST_OF_HEAD = frozenset({"output", "head", "proj_out", "decoder"})  # alone before `weight` or `bias`
+# Parts of a head before or beside the matrix of one row a token: transforms, poolers, heads of labels.
+_NOT_OUTPUT = frozenset({"dense", "transform", "pooler", "classifier", "score", "out_proj", "seq_relationship",
+                         "vocab_transform", "generator_predictions"})  # fmt: skip
 _ROPE_TABLES = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})  # GGUF, below `.weight`
 _ROUTER = frozenset(
     {"router", "gate", "ffn_gate_inp", "exp_probs_b", "moe_gate", "wg", "e_score_correction_bias"}
@@ -189,6 +194,14 @@ def place_of(group: Group, around: Neighbourhood) -> Place:
         return Place("buffer", "buffer", part, counts=False)
     role = _role(part, segments, around)
     return Place(role, role, part, counts=True)
+
+
+def is_output_matrix(group: Group, place: Place) -> bool:
+    """Whether it gives one number a token of the vocabulary: the head itself, no transform before it."""
+    segments = {segment.lower() for segment in group.pattern.segments}
+    if place.role != "head" or place.part != "text" or not group.elements or segments & _NOT_OUTPUT:
+        return False
+    return group.pattern.segments[-1].lower() != "bias"
 
 
 def _part(pattern: Pattern, layer: int | None, around: Neighbourhood) -> str:

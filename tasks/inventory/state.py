@@ -6,11 +6,13 @@ Everything is counted at two bytes an element (bf16), whatever a stack makes of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .config_facts import ConfigFacts
+from .layer_kinds import listed_words
 
 BYTES_PER_ELEMENT = 2
+_LIGHTNING = ("minimax", "bailing_moe_linear")  # their linear layers keep a matrix a head
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,21 @@ class LayerState:
     window: int = 0
     per_sequence: int = 0
     formula: str = ""
+
+
+ENCODER = LayerState(formula="an encoder keeps nothing between calls")
+
+
+def with_cross_attention(facts: ConfigFacts, state: LayerState) -> LayerState:
+    """A decoder layer that also keeps keys and values of what the encoder gave."""
+    if not state.per_token:
+        return state
+    frames = facts.integer("max_source_positions")  # Whisper pads every input to this length
+    if facts.text.get("model_type") == "whisper" and frames:
+        formula = f"{state.formula}; cross-attention the same for {frames} encoder positions"
+        return replace(state, per_sequence=state.per_sequence + frames * state.per_token, formula=formula)
+    formula = f"{state.formula}; cross-attention the same again for each encoder token, not counted"
+    return replace(state, formula=formula)
 
 
 def layer_states(facts: ConfigFacts, kinds: Sequence[str]) -> Sequence[LayerState]:
@@ -94,13 +111,31 @@ def _linear(facts: ConfigFacts) -> LayerState:
         channels = 2 * key_heads * key_dim + value_heads * value_dim
         taps = facts.integer("linear_conv_kernel_dim")
         return _fixed(channels * taps, value_heads * key_dim * value_dim)
+    heads, dim = facts.integer("linear_num_heads"), facts.integer("linear_head_dim")
+    if heads and dim:  # Kimi-Linear as transformers 5 writes it
+        return _fixed(3 * heads * dim * facts.integer("linear_conv_kernel_dim"), heads * dim * dim)
     nested = facts.text.get("linear_attn_config")
     if isinstance(nested, dict):
         inner = ConfigFacts(facts.architecture, {}, nested, "", {})
         heads, dim, taps = (inner.integer(key) for key in ("num_heads", "head_dim", "short_conv_kernel_size"))
         return _fixed(3 * heads * dim * taps, heads * dim * dim) if heads and dim else LayerState()
-    taps, hidden = facts.integer("conv_L_cache"), facts.architecture.hidden_size
+    model, hidden = str(facts.text.get("model_type", "")), facts.architecture.hidden_size
+    if model.startswith("rwkv"):
+        return _rwkv(facts, model, hidden)
+    heads, dim = facts.architecture.heads, facts.architecture.head_dim
+    if heads and dim and (model.startswith(_LIGHTNING) or "lightning_attention" in listed_words(facts)[0]):
+        return _fixed(0, heads * dim * dim)
+    taps = facts.integer("conv_L_cache")
     return _fixed(hidden * taps, 0) if taps and hidden else LayerState()
+
+
+def _rwkv(facts: ConfigFacts, model: str, hidden: int) -> LayerState:
+    """Two shifted inputs; beside them three vectors a channel (version 4) or a matrix a head (later)."""
+    width = facts.integer("attention_hidden_size") or hidden
+    head = facts.integer("head_size", "head_dim")
+    if not hidden or (model != "rwkv" and not head):
+        return LayerState()
+    return _fixed(2 * hidden, 3 * width if model == "rwkv" else width * head)
 
 
 def _state_space(facts: ConfigFacts) -> LayerState:

@@ -24,6 +24,8 @@ _BIASED = {
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o", "out_proj": "o", "qkv_proj": "qkv",
     "query_key_value": "qkv", "c_attn": "qkv", "wqkv": "qkv", "qkv": "qkv", "dense": "o", "c_proj": "o",
     "attn_q": "q", "attn_k": "k", "attn_v": "v", "attn_output": "o", "attn_qkv": "qkv", "wo": "o",
+    "query": "q", "key": "k", "value": "v", "query_proj": "q", "key_proj": "k", "value_proj": "v",
+    "q_lin": "q", "k_lin": "k", "v_lin": "v", "out_lin": "o", "in_proj": "qkv",
     "w_pack": "qkv", "q_a_proj": "q_a", "kv_a_proj_with_mqa": "kv_a", "q_b_proj": "q_b", "kv_b_proj": "kv_b",
 }  # fmt: skip
 _BIAS_KEYS = ("attention_bias", "qkv_bias", "use_qkv_bias", "add_qkv_bias", "use_attention_bias")
@@ -186,6 +188,8 @@ def _bias_findings(seen: Seen, attention: Attention) -> Iterable[Finding]:
         return
     if seen.facts.architecture.model_type in _HARDWIRED or not kinds <= {"full", "sliding", "chunked"}:
         return
+    if not any(item.place.role == "attention" and item.place.part == "text" for item in seen.counted):
+        return  # the key is of a tower whose tensors are not told apart here
     inputs = sorted(set(attention.biases) & {"q", "k", "v", "qkv"})
     if attention.config_bias is bool(inputs):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from day0.adapters.base.errors import Day0Error
@@ -10,8 +11,14 @@ from ..finding import Finding, Subject, make_finding
 from .counts import Counted
 from .duplicates import MAX_COMPARED, is_local
 from .record import TiedEmbeddings
+from .roles import is_output_matrix
 from .seen import Part, Seen
 
+# Classes that give tokens, and thus need a head; a bare model and a classifier have none by design.
+_GIVES_TOKENS = re.compile(
+    r"(LMHeadModel|CausalLM|MaskedLM|ForConditionalGeneration|ForPreTraining|ForSpeechSeq2Seq|ChatModel"
+    r"|DoubleHeadsModel)$"
+)
 _EVIDENCE = "config.json#/tie_word_embeddings"
 # Embeddings of tokens, as against those of positions or types.
 TOKEN_EMBEDDINGS = frozenset(
@@ -24,13 +31,18 @@ def stored_tied(counted: Iterable[Counted]) -> bool | None:
 
     A head without elements, as some writers leave it, is none.
     """
-    roles = {item.place.role for item in counted if item.place.part == "text" and item.group.elements}
-    return None if "embedding" not in roles else "head" not in roles
+    held = [item for item in counted if item.place.part == "text" and item.group.elements]
+    if not any(item.place.role == "embedding" for item in held):
+        return None
+    return not any(is_output_matrix(item.group, item.place) for item in held)
 
 
 def tied_by_tensors(seen: Seen) -> bool | None:
-    """The same of a release; None too while a head may be in a file that is not here."""
+    """The same of a release; None too where its class has no head, or one may be in an absent file."""
     found = stored_tied(seen.counted)
+    name = seen.facts.architecture.architecture
+    if found and name and not _GIVES_TOKENS.search(name):
+        return None
     return None if found and seen.awaits(part="text", role="head") else found
 
 
@@ -66,7 +78,11 @@ def _weight(seen: Seen, role: str) -> Counted | None:
         for item in seen.counted
         if item.place.role == role and item.place.part == "text" and item.group.elements
         and item.group.count == 1 and len(item.group.shape) == 2
-        and (role == "head" or TOKEN_EMBEDDINGS & set(item.group.pattern.segments))
+        and (
+            is_output_matrix(item.group, item.place)
+            if role == "head"
+            else TOKEN_EMBEDDINGS & set(item.group.pattern.segments)
+        )
     ]  # fmt: skip
     return found[0] if len(found) == 1 else None
 
