@@ -33,23 +33,24 @@ def adapt(
         flags: Shared flags.
     """
     settings = settings_of(flags)
-    with stdout_for_data() as data, show_progress():
-        from .local_run import prefect_ready
-        from .run_start import check_targets, pin_model
+    with stdout_for_data() as data:
+        with show_progress():
+            from .local_run import prefect_ready
+            from .run_start import check_targets, pin_model
 
-        check_targets(target)
-        name, commit = pin_model(model, flags.revision)
-        with prefect_ready(settings):
-            from .adapt import adapt as adapt_flow
+            check_targets(target)
+            name, commit = pin_model(model, flags.revision)
+            with prefect_ready(settings):
+                from .adapt import adapt as adapt_flow
 
-            run = adapt_flow(
-                name,
-                target,
-                revision=commit,
-                store=settings.store,
-                options=run_options(settings, fresh=fresh),
-                command=command_text("adapt", model, target, flags, *["--fresh"] * fresh),
-            )
+                run = adapt_flow(
+                    name,
+                    target,
+                    revision=commit,
+                    store=settings.store,
+                    options=run_options(settings, fresh=fresh),
+                    command=command_text("adapt", model, target, flags, *["--fresh"] * fresh),
+                )
         store = RunStore(settings.store)
         report = read_report(store, run)
         if flags.json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from shutil import get_terminal_size
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
 
-from day0.adapters.base.errors import InputError
+from day0.adapters.base.errors import Day0Error, InputError
 from day0.reports.as_json import record_json
 from day0.tasks.inventory.distribution_csv import distribution_csv
 from day0.tasks.inventory.layouts import parse_layout
@@ -16,7 +16,7 @@ from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.structural_diff import structural_diff
 from day0.tasks.verdict import exit_status
 
-from .flags import OptionalSwitch, RunFlags, StoreFlags, Switch, settings_of
+from .flags import OptionalSwitch, SourceFlags, StoreFlags, Switch, settings_of
 from .inventory_diff_text import diff_text
 from .inventory_source import inventory_of
 from .inventory_text import inventory_text
@@ -25,8 +25,9 @@ from .settings import run_options
 from .single_stage import run_up_to
 from .staging_run import stage_release
 from .terminal import printable, say, stdout_for_data, write_json
+from .text_layout import columns_of
 
-_DEFAULT = RunFlags()
+_DEFAULT = SourceFlags()
 _STORE = StoreFlags()
 
 Layouts = Annotated[list[str], Parameter(name="--layout", negative="")]
@@ -48,7 +49,7 @@ def inventory(
     expected: Switch = False,
     verify: Switch = False,
     stage: Switch = False,
-    flags: RunFlags = _DEFAULT,
+    flags: SourceFlags = _DEFAULT,
 ) -> int:
     """What a release is, from headers and config alone.
 
@@ -64,21 +65,38 @@ def inventory(
     settings = settings_of(flags)
     layouts = tuple(dict.fromkeys(parse_layout(text).text for text in layout or ()))
     _check_csv(csv, flags.json)
-    with stdout_for_data() as data, show_progress():
-        options = run_options(settings, layouts=layouts, expected=expected, verify=verify)
-        record = run_up_to("inventory", model, flags.revision, None, settings.store, options)
+    with stdout_for_data() as data:
+        with show_progress():
+            options = run_options(settings, layouts=layouts, expected=expected, verify=verify)
+            record = run_up_to("inventory", model, flags.revision, None, settings.store, options)
         assert isinstance(record, InventoryRecord)
         if csv is not None:
             _write_csv(data, csv, record)
-        if flags.json:
+        if flags.json and not stage:
             write_json(data, record_json(record))
-        elif csv != "-":
-            width = get_terminal_size().columns if data.isatty() else 0
-            data.writelines(f"{printable(line)}\n" for line in inventory_text(record, width))
+        elif not flags.json and csv != "-":
+            lines = inventory_text(record, columns_of(data))
+            data.writelines(f"{printable(line)}\n" for line in lines)
         data.flush()
         if stage:
-            say(stage_release(model, record))
+            _stage(data, model, record, json=flags.json)
     return exit_status(record.verdict)
+
+
+def _stage(data: TextIO, model: str, record: InventoryRecord, *, json: bool) -> None:
+    """Stages; the JSON of the inventory waits for what became of it, and comes also where it failed."""
+    told: Mapping[str, Any] = {}
+    try:
+        with show_progress():
+            staging = stage_release(model, record)
+        told = staging.values
+        say(staging.text)
+    except Day0Error as error:
+        told = {"state": "failed", "code": error.code, "problem": error.message}
+        raise
+    finally:
+        if json and told:
+            write_json(data, {**record_json(record), "staging": told})
 
 
 def _check_csv(place: str | None, json: bool) -> None:
@@ -116,10 +134,11 @@ def diff(
         flags: Shared flags.
     """
     settings = settings_of(flags, offline=offline)
-    with stdout_for_data() as data, show_progress():
-        options = run_options(settings)
-        records = [inventory_of(name, settings.store, options) for name in (before, after)]
-        found = structural_diff(*records)
+    with stdout_for_data() as data:
+        with show_progress():
+            options = run_options(settings)
+            records = [inventory_of(name, settings.store, options) for name in (before, after)]
+            found = structural_diff(*records)
         if flags.json:
             write_json(data, found)
         else:

@@ -24,8 +24,9 @@ def ops(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
         flags: Shared flags.
     """
     settings = settings_of(flags)
-    with stdout_for_data() as data, show_progress():
-        found = list_operators(model, flags.revision, RunStore(settings.store))
+    with stdout_for_data() as data:
+        with show_progress():
+            found = list_operators(model, flags.revision, RunStore(settings.store))
         if flags.json:
             write_json(data, found)
         else:
@@ -51,19 +52,20 @@ def probe(
     """
     budget = _PROBE_SECONDS if flags.probe_budget is None else flags.probe_budget
     settings = settings_of(flags, probe_budget=budget)
-    with stdout_for_data() as data, show_progress():
-        from day0.adapters.base.progress import log_progress
-        from day0.tasks.coverage.probe import probe_target
+    with stdout_for_data() as data:
+        with show_progress():
+            from day0.adapters.base.progress import log_progress
+            from day0.tasks.coverage.probe import probe_target
 
-        found = probe_target(
-            model,
-            TargetSpec.parse(target),
-            RunStore(settings.store),
-            run_options(settings),
-            revision=flags.revision,
-            refresh=refresh,
-            progress=log_progress,
-        )
+            found = probe_target(
+                model,
+                TargetSpec.parse(target),
+                RunStore(settings.store),
+                run_options(settings),
+                revision=flags.revision,
+                refresh=refresh,
+                progress=log_progress,
+            )
         if flags.json:
             write_json(data, found.model_dump(mode="json"))
         else:

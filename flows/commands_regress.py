@@ -21,24 +21,25 @@ def regress(model: str, /, *, target: Targets, flags: RunFlags = _DEFAULT) -> in
         flags: Shared flags.
     """
     settings = settings_of(flags)
-    with stdout_for_data() as data, show_progress():
-        from .local_run import prefect_ready
-        from .run_start import check_targets, pin_model
+    with stdout_for_data() as data:
+        with show_progress():
+            from .local_run import prefect_ready
+            from .run_start import check_targets, pin_model
 
-        check_targets(target)
-        name, commit = pin_model(model, flags.revision)
-        with prefect_ready(settings):
-            from .regress import judgement_lines
-            from .regress import regress as regress_flow
+            check_targets(target)
+            name, commit = pin_model(model, flags.revision)
+            with prefect_ready(settings):
+                from .regress import judgement_lines
+                from .regress import regress as regress_flow
 
-            outcome = regress_flow(
-                name,
-                target,
-                revision=commit,
-                store=settings.store,
-                options=run_options(settings),
-                command=command_text("regress", model, target, flags),
-            )
+                outcome = regress_flow(
+                    name,
+                    target,
+                    revision=commit,
+                    store=settings.store,
+                    options=run_options(settings),
+                    command=command_text("regress", model, target, flags),
+                )
         if flags.json:
             write_json(data, outcome)
         else:

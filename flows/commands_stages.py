@@ -75,15 +75,16 @@ def plan(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
 
 def _run(stage: str, model: str, target: str | None, flags: RunFlags, *, fresh: bool = False) -> int:
     settings = settings_of(flags)
-    with stdout_for_data() as data, show_progress():
-        record = run_up_to(
-            stage,
-            model,
-            flags.revision,
-            target,
-            settings.store,
-            run_options(settings, fresh=fresh),
-        )
+    with stdout_for_data() as data:
+        with show_progress():
+            record = run_up_to(
+                stage,
+                model,
+                flags.revision,
+                target,
+                settings.store,
+                run_options(settings, fresh=fresh),
+            )
         if flags.json:
             write_json(data, record_json(record))
         else:

@@ -39,6 +39,22 @@ class StoreFlags:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
+class SourceFlags(StoreFlags):
+    """What a verb needs that reads a release and starts no target.
+
+    Attributes:
+        store: Folder or fsspec URL for records, runs and baselines (default: .day0).
+        json: Strict JSON on standard output and nothing else there.
+        revision: Commit, tag or branch; the same as MODEL@REV.
+        offline: Use only what the hub's cache already has.
+    """
+
+    revision: str | None = None
+    offline: OptionalSwitch = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
 class RunFlags(StoreFlags):
     """How a run is done.
 

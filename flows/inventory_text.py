@@ -4,150 +4,148 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from day0.reports.partial import awaited_text, partial_text
 from day0.reports.words import bytes_text, count_text, exact_text, listed, plural
-from day0.tasks.finding import Finding
 from day0.tasks.inventory.record import InventoryFacts, InventoryRecord
-from day0.tasks.inventory.record_distribution import Distribution, LayoutMemory, Share
-from day0.tasks.inventory.table import fold_layers
 
+from .findings_text import finding_lines
+from .inventory_table_text import NARROW, distribution_lines, memory_lines
+from .reconciliation_text import reconciliation_lines
+from .text_layout import PIPED, wrapped
 from .verification_text import verification_lines
 
-_MOST_FINDINGS = 10
-_MOST_ROWS = 40
 _MOST_NAMES = 4
-_TABLE_NUMBERS = (1, 4, 5, 6)  # columns set to the right
-_SEVERITY = ("error", "warning", "info")
 _STATES = {
     "complete": "complete",
     "arriving": "still arriving",
     "listing_only": "listed, not readable",
+    "partly_read": "read in part",
+    "no_config": "weights without a config",
     "config_only": "only a config",
     "broken": "broken",
 }
 
 
-def inventory_text(record: InventoryRecord, width: int = 0) -> Iterator[str]:
-    """Identity and readiness, findings, numbers, the folded table, memory per rank.
+def inventory_text(record: InventoryRecord, width: int = PIPED) -> Iterator[str]:
+    """Identity and readiness, findings and notes, numbers, the folded table, memory per rank.
 
     Args:
         record: of the inventory.
-        width: of the terminal; where the table is wider, it comes without activations. 0: no bound.
+        width: columns; below `NARROW` numbers are told short.
     """
     facts = record.facts
-    yield from _identity(record)
+    yield from _identity(record, width)
     yield ""
-    yield from _findings(record.findings)
+    yield from finding_lines(record.findings, width)
     yield ""
-    yield from _labelled(
-        [
-            *_parameters(facts),
-            *_structure(facts),
-            *_quantization(facts),
-            *_tokenizer(facts),
-            *_trust(facts),
-            *verification_lines(facts.verification),
-        ]
-    )
+    told = [
+        *_parameters(facts, width < NARROW),
+        *reconciliation_lines(facts.reconciliation),
+        *_structure(facts),
+        *_quantization(facts),
+        *_tokenizer(facts),
+        *_trust(facts),
+        *verification_lines(facts.verification),
+    ]
+    yield from _labelled(told, width)
     if facts.distribution is not None:
         yield ""
-        yield from _table(facts.distribution, width)
+        yield from distribution_lines(facts.distribution, width)
         yield ""
-        yield from _memory(facts.distribution.memory)
+        if facts.readiness.partial:
+            yield "of the tensors that are here so far, not of the whole model:"
+        yield from memory_lines(facts.distribution.memory, width)
 
 
-def aligned(rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> Iterator[str]:
-    """Columns of equal width; those named in `numeric` set to the right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column in numeric else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
-
-
-def _identity(record: InventoryRecord) -> Iterator[str]:
+def _identity(record: InventoryRecord, width: int) -> Iterator[str]:
     facts = record.facts
-    yield f"{facts.identity.model} at {facts.identity.revision}: {record.verdict.value}"
+    named = f"{facts.identity.model} at {facts.identity.revision}: {record.verdict.value}"
+    yield from wrapped(named, width, "", "  ")
     shape, ready = facts.architecture, facts.readiness
     known = f"{shape.architecture or 'unknown architecture'} ({shape.model_type or 'no model type'})"
-    yield f"{known}, {_STATES.get(ready.state, ready.state)}"
+    yield from wrapped(f"{known}, {_STATES.get(ready.state, ready.state)}", width, "", "  ")
     for reason in ready.reasons[:_MOST_NAMES]:
-        yield f"  {reason}"
+        yield from wrapped(reason, width, "  ", "    ")
     if ready.awaited:
-        more = len(ready.awaited) + ready.more_awaited
-        yield f"  {plural(more, 'file')} awaited: {listed(list(ready.awaited), _MOST_NAMES)}"
-
-
-def _findings(findings: Sequence[Finding]) -> Iterator[str]:
-    told = sorted(findings, key=lambda finding: _SEVERITY.index(finding.severity))
-    acting = [finding for finding in told if finding.severity != "info"]
-    notes = len(told) - len(acting)
-    if not acting:
-        yield f"Nothing to act on; {plural(notes, 'note')}."
-    for finding in acting[:_MOST_FINDINGS]:
-        yield f"{finding.severity:<8} {finding.code} {finding.subject.name}: {finding.message}"
-        if finding.remedy:
-            yield f"         {finding.remedy}"
-    left = len(acting) - _MOST_FINDINGS
-    if left > 0:
-        yield f"... and {plural(left, 'more finding', 'more findings')}; all of them with --json"
-    if acting and notes:
-        yield f"{plural(notes, 'note')} besides; with --json"
+        yield from wrapped(awaited_text(facts, _MOST_NAMES), width, "  ", "    ")
+    partial = partial_text(facts)
+    if partial:
+        yield from wrapped(f"so far {partial}; every number below is of these alone", width, "  ", "    ")
 
 
 Labelled = tuple[str, str]
 
 
-def _labelled(lines: Sequence[Labelled]) -> Iterator[str]:
+def _labelled(lines: Sequence[Labelled], width: int) -> Iterator[str]:
     """Label and text; a label that repeats is told once."""
-    width = max(len(label) for label, _ in lines)
+    margin = max(len(label) for label, _ in lines) + 2
     before = ""
     for label, text in lines:
-        yield f"{(label if label != before else ''):<{width}}  {text}"
+        shown = label if label != before else ""
+        yield from wrapped(text, width, f"{shown:<{margin}}", " " * (margin + 2))
         before = label
 
 
-def _parameters(facts: InventoryFacts) -> Iterator[Labelled]:
+def _parameters(facts: InventoryFacts, short: bool) -> Iterator[Labelled]:
     totals, active = facts.totals, facts.active_params
-    if facts.format != "none":
-        yield (
-            "parameters",
-            f"{exact_text(totals.logical_params)} logical ({count_text(totals.logical_params)}), "
-            f"{exact_text(totals.main_params)} without multi-token prediction",
-        )
+    number_text = count_text if short else exact_text
+    if facts.basis == "none":
+        yield from ((label, "unknown") for label in ("parameters", "active"))
+    else:
+        logical, main = totals.logical_params, totals.main_params
+        both = "" if short else f" ({count_text(logical)})"
+        more = f"{number_text(main)} without multi-token prediction"
+        more = "implied by the config" if facts.basis == "implied" else more
+        more += " so far" if facts.readiness.partial else ""
+        yield "parameters", f"{number_text(logical)} logical{both}, {more}"
         parts = (
             ("in routed experts", totals.routed_expert_params),
             ("in multi-token prediction", totals.mtp_params),
             ("in vision and projector", totals.vision_params),
             ("elements of scales and other side tensors beside them", totals.aux_elements),
         )
-        told = [f"{exact_text(number)} {what}" for what, number in parts if number]
+        told = [f"{number_text(number)} {what}" for what, number in parts if number]
         yield from (("parameters", line) for line in told)
         for name, number in active:
-            yield "active", f"{exact_text(number)} ({count_text(number)}) {name.replace('_', ' ')}"
-        yield (
-            "stored",
-            f"{exact_text(totals.data_bytes)} bytes ({bytes_text(totals.data_bytes)}) in "
-            f"{plural(totals.tensors, 'tensor')} and {plural(totals.shards, 'shard')} of {facts.format}",
-        )
-        for redundant in facts.redundant[:_MOST_NAMES]:
-            yield "stored", f"beside them {redundant.kind}: {redundant.name}, {bytes_text(redundant.bytes)}"
+            both = "" if short else f" ({count_text(number)})"
+            yield "active", f"{number_text(number)}{both} {name.replace('_', ' ')}"
+    yield from _storage(facts, short)
+    if not facts.kv_bytes_per_token and not facts.state_bytes_per_sequence:
+        yield "cache", "unknown, not computable from the config"
+        return
     kept = f"{exact_text(facts.kv_bytes_per_token)} bytes a token in bf16"
     if facts.kv_bytes_per_token_growing != facts.kv_bytes_per_token:
         kept += f", {exact_text(facts.kv_bytes_per_token_growing)} of them without end"
     if facts.state_bytes_per_sequence:
         kept += f"; {exact_text(facts.state_bytes_per_sequence)} bytes a sequence"
     yield "cache", kept
-    if facts.implied.totals is not None:
-        implied = facts.implied
-        yield (
-            "implied",
-            f"{exact_text(facts.implied.totals.logical_params)} parameters, "
-            f"{bytes_text(facts.implied.totals.data_bytes)} by {implied.by}",
-        )
+
+
+def _storage(facts: InventoryFacts, short: bool) -> Iterator[Labelled]:
+    """What is stored and, of a bare config, what would be."""
+    totals, implied = facts.totals, facts.implied
+    number_text = count_text if short else exact_text
+    size = bytes_text(totals.data_bytes)
+    held = size if short else f"{exact_text(totals.data_bytes)} bytes ({size})"
+    shards = f"{plural(totals.shards, 'shard')} of {facts.format}"
+    if facts.basis == "headers":
+        yield "stored", f"{held} in {plural(totals.tensors, 'tensor')} and {shards}"
+    else:
+        tree = facts.reconciliation.tree
+        listed_size = f", {bytes_text(tree.bytes)} as listed" if tree.bytes else ""
+        hashed = f", {tree.hashed} of them with a sha256" if tree.hashed else ""
+        of_kind = f"unknown, in {shards}" if facts.format != "none" else f"unread, in {plural(tree.shards, 'file')}"
+        yield "stored", f"{of_kind}{listed_size}{hashed}" if tree.shards else "nothing"
+    for redundant in facts.redundant[:_MOST_NAMES]:
+        yield "stored", f"beside them {redundant.kind}: {redundant.name}, {bytes_text(redundant.bytes)}"
+    if facts.basis == "implied":
+        yield "implied", f"{held} in {plural(totals.tensors, 'tensor')} by {implied.by}"
+        yield from (("implied", f"without {left}") for left in implied.left_out)
+    elif implied.totals is not None:
+        told = f"{number_text(implied.totals.logical_params)} parameters"
+        yield "implied", f"{told}, {bytes_text(implied.totals.data_bytes)} by {implied.by}"
     elif facts.format == "none":
-        yield "implied", f"tensors not worked out: {facts.implied.reason}"
+        yield "implied", f"tensors not worked out: {implied.reason}"
 
 
 def _structure(facts: InventoryFacts) -> Iterator[Labelled]:
@@ -157,13 +155,20 @@ def _structure(facts: InventoryFacts) -> Iterator[Labelled]:
         f"{group.layers} {' '.join(filter(None, (group.kind, group.feed_forward)))}"
         for group in pattern.groups[:_MOST_NAMES]
     )
-    yield "layers", ", ".join(filter(None, (f"{shape.layers}", pattern.text, kinds)))
-    sizes = [f"hidden size {shape.hidden_size}", f"{shape.heads} heads", f"{shape.kv_heads} KV heads"]
+    number = shape.layers or len(facts.layers)
+    yield "layers", ", ".join(filter(None, (f"{number or 'unknown'}", pattern.text, kinds)))
+    stated = {
+        f"hidden size {shape.hidden_size}": shape.hidden_size,
+        f"{shape.heads} heads": shape.heads,
+        f"{shape.kv_heads} KV heads": shape.kv_heads,
+    }
+    sizes = [words for words, size in stated.items() if size]
     if shape.experts:
         shared = f" and {shape.shared_experts} shared" if shape.shared_experts else ""
         sizes.append(f"{shape.top_k} of {shape.experts} experts{shared}")
-    sizes.append(f"vocabulary {shape.vocab_size}")
-    yield "structure", ", ".join(sizes)
+    if shape.vocab_size:
+        sizes.append(f"vocabulary {shape.vocab_size}")
+    yield "structure", ", ".join(sizes) or "unknown, the config states no sizes"
     details = [structure.norms.kind and f"{structure.norms.kind} norms", structure.activation.kind,
                structure.position.kind, structure.position.scaling]  # fmt: skip
     if any(details):
@@ -188,7 +193,7 @@ def _yes(value: bool | None) -> str:
 def _quantization(facts: InventoryFacts) -> Iterator[Labelled]:
     form = facts.quantization
     if form.scheme == "none":
-        yield "quantised", "no, plain weights"
+        yield "quantised", "no, plain weights" if facts.basis == "headers" else "none declared"
     else:
         group = list(form.group) if not isinstance(form.group, int) else form.group
         dialect = f", dialect {form.dialect}" if form.dialect else ""
@@ -227,8 +232,12 @@ def _trust(facts: InventoryFacts) -> Iterator[Labelled]:
         newest = f" up to {support.newest_checked}" if support.newest_checked else ""
         yield "transformers", f"{support.model_type}: {since}{'' if support.known_since else newest}"
     if code.files or code.references:
-        asked = f", {plural(len(code.references), 'class', 'classes')} asked for" if code.references else ""
+        own = len({item.target for item in code.references if not item.repository})
+        asked = f", {plural(own, 'class', 'classes')} of its own asked for" if own else ""
         yield "code", f"{plural(len(code.files), 'file')} of its own{asked}; read, never run"
+        foreign = {item.repository for item in code.references if item.repository}
+        if foreign:
+            yield "code", f"asks for code of {listed(sorted(foreign), _MOST_NAMES)}"
     if code.kernels:
         yield "code", f"kernels: {listed(list(code.kernels), _MOST_NAMES)}"
     if code.calls:
@@ -240,60 +249,3 @@ def _trust(facts: InventoryFacts) -> Iterator[Labelled]:
     if licence or origin.base_models:
         made = f", made from {listed(list(origin.base_models), 2)}" if origin.base_models else ""
         yield "origin", f"licence {licence or 'not stated'}{made}"
-
-
-def _table(distribution: Distribution, width: int) -> Iterator[str]:
-    head = ("layers", "x", "kind", "role", "parameters", "active", "bytes", "activations")
-    rows: list[Sequence[str]] = [head]
-    for fold in fold_layers(distribution):
-        kind = " ".join(filter(None, (fold.rows[0].kind, fold.rows[0].feed_forward)))
-        for number, share in enumerate(fold.rows):
-            first = number == 0
-            place = (fold.place, str(fold.number), kind) if first else ("", "", "")
-            rows.append((*place, share.role, *_amounts(share), _activations(share)))
-    told = {"tensors": "", "implied": ", implied by the config", "config": ": state and shapes alone"}
-    yield f"one of each set of equal layers{told[distribution.basis]}"
-    shown = rows[: _MOST_ROWS + 1]
-    lines = [f"  {line}" for line in aligned(shown, numeric=_TABLE_NUMBERS)]
-    if width and max(map(len, lines)) > width:
-        lines = [f"  {line}" for line in aligned([row[:-1] for row in shown], numeric=_TABLE_NUMBERS)]
-    yield from lines
-    if len(rows) > _MOST_ROWS + 1:
-        yield f"  ... and {plural(len(rows) - _MOST_ROWS - 1, 'more row', 'more rows')}; all with --csv FILE"
-
-
-def _amounts(share: Share) -> tuple[str, str, str]:
-    return exact_text(share.params), exact_text(share.active_params), exact_text(share.bytes)
-
-
-def _activations(share: Share) -> str:
-    return " -> ".join(filter(None, (share.input, share.inner, share.output)))
-
-
-def _memory(layouts: Sequence[LayoutMemory]) -> Iterator[str]:
-    if not layouts:
-        return
-    rows: list[Sequence[str]] = [("layout", "ranks", "weights", "emptiest", "KV/token", "state", "")]
-    for item in layouts:
-        layout = _short(item.layout)
-        if not item.possible:
-            rows.append((layout, str(item.ranks), "", "", "", "", f"not possible: {item.reason}"))
-            continue
-        rows.append(
-            (
-                layout,
-                str(item.ranks),
-                bytes_text(item.weights_bytes_max),
-                bytes_text(item.weights_bytes_min),
-                exact_text(item.kv_bytes_per_token_max),
-                exact_text(item.state_bytes_per_sequence_max),
-                "; ".join(item.notes),
-            )
-        )
-    yield "expected on the fullest rank, before activations and an engine's reserve"
-    yield from (f"  {line}" for line in aligned(rows, numeric=(1, 2, 3, 4, 5)))
-
-
-def _short(layout: str) -> str:
-    """The layout without what is 1."""
-    return ",".join(part for part in layout.split(",") if not part.endswith("=1")) or "one rank"

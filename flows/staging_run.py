@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.source import Source
@@ -12,8 +14,22 @@ from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.staging_order import staging_order
 
 
-def stage_release(model: str, record: InventoryRecord) -> str:
-    """Stages everything that the release needs to run and says in one line what was done.
+@dataclass(frozen=True)
+class Staging:
+    """What staging did.
+
+    Attributes:
+        text: one line for a person.
+        values: the same for tools: `state` (`staged` or `local`), `folder`, `files`, `bytes` of all files,
+            `fetched_bytes` of those that were not here yet, `seconds` and `gb_per_second` of these.
+    """
+
+    text: str
+    values: dict[str, Any]
+
+
+def stage_release(model: str, record: InventoryRecord) -> Staging:
+    """Stages everything that the release needs to run.
 
     Args:
         model: as the person named it; the record's revision is what is fetched.
@@ -27,16 +43,21 @@ def stage_release(model: str, record: InventoryRecord) -> str:
 
     name = split_revision(model)[0]
     if Path(name).exists():
-        return f"nothing to stage: {name} is on this machine"
+        return _local(name, f"{name} is on this machine")
     release = open_release(name, record.facts.identity.revision)
     source = release.source
     if source is None or stager_of(source) is None:
-        return f"nothing to stage: the files of {name} are on this machine"
+        return _local(name, f"the files of {name} are on this machine")
     wanted = staging_order(release.checkpoint, record.facts, source.files())
     return _summary(source, stage_files(source, wanted, log_progress))
 
 
-def _summary(source: Source, staged: Staged) -> str:
+def _local(folder: str, why: str) -> Staging:
+    values = {"state": "local", "folder": folder, "files": 0, "bytes": 0, "fetched_bytes": 0}
+    return Staging(f"nothing to stage: {why}", {**values, "seconds": 0.0, "gb_per_second": None})
+
+
+def _summary(source: Source, staged: Staged) -> Staging:
     speed = staged.fetched / max(staged.seconds, 1e-9) / 1e9
     came = (
         f"{bytes_text(staged.fetched)} came in {seconds_text(staged.seconds)} ({speed:.2f} GB/s)"
@@ -45,4 +66,13 @@ def _summary(source: Source, staged: Staged) -> str:
     )
     stager = stager_of(source)
     where = f", in {stager.folder}" if stager is not None else ""
-    return f"staged {staged.files} files with {bytes_text(staged.bytes)}: {came}{where}"
+    values = {
+        "state": "staged",
+        "folder": str(stager.folder) if stager is not None else "",
+        "files": staged.files,
+        "bytes": staged.bytes,
+        "fetched_bytes": staged.fetched,
+        "seconds": staged.seconds,
+        "gb_per_second": speed if staged.fetched else None,
+    }
+    return Staging(f"staged {staged.files} files with {bytes_text(staged.bytes)}: {came}{where}", values)

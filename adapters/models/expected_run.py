@@ -8,12 +8,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
+from ..base.progress import Progress, silent
 from ..base.worker_environment import worker_environment
 
 SECONDS = 300.0
@@ -23,6 +26,9 @@ MEMORY = 4 * 2**30
 MAX_ANSWER = 256 * 2**20
 """Bytes; a million tensors' names and shapes."""
 MODULE = "day0.adapters.models.expected_worker"
+STEP = "working out what the config implies"
+_BY = "transformers, in a process of its own"
+_TICK = 1.0  # seconds between two signs of life
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ def ask_expected(
     command: Sequence[str] = (sys.executable, "-m", MODULE),
     seconds: float = SECONDS,
     memory: int = MEMORY,
+    progress: Progress = silent,
 ) -> Answer:
     """What the config implies, or the reason why that is not known; raises nothing for any config.
 
@@ -87,6 +94,7 @@ def ask_expected(
         command: argv of the process.
         seconds: after which it is killed.
         memory: bytes (PSS) at which it is killed.
+        progress: told every second that it goes on.
     """
     if not builder():
         return Answer(reason="transformers is not installed")
@@ -102,10 +110,31 @@ def ask_expected(
                 cwd=home,
                 env=worker_environment(os.environ, home),
             )
-            lines, ended = _converse(process, question, seconds, memory)
+            with _signs_of_life(progress):
+                lines, ended = _converse(process, question, seconds, memory)
         if not lines or lines[-1] is not None:
             return Answer(reason=ended or _last_words(log, process.returncode))
     return _answer(lines[:-1])
+
+
+@contextmanager
+def _signs_of_life(progress: Progress) -> Iterator[None]:
+    """Says every second how long it has taken; the process itself cannot tell how far it is."""
+    done, began = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not done.wait(_TICK):
+            progress(STEP, 0, 1, f"{_BY}, {time.monotonic() - began:.0f} s")
+
+    progress(STEP, 0, 1, _BY)
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+        progress(STEP, 1, 1, f"{_BY}, {time.monotonic() - began:.0f} s")
 
 
 def _converse(

@@ -54,7 +54,7 @@ def stacked_bars(bars: Sequence[Bar], label: str, *, whole: float | None = None,
                 canvas.rect(f"part {part.css}", (left, top), width, thick, title=part.title)
             left += width
         canvas.text("remark", (margin + room + 10, top + 13), bar.remark)
-    return canvas.markup(label)
+    return canvas.markup(label, fits=True)
 
 
 def layer_columns(
@@ -82,4 +82,4 @@ def layer_columns(
             )
     canvas.line("axis", (left, height - bottom), (_WIDTH - right, height - bottom))
     canvas.text("axis-title", ((left + _WIDTH - right) / 2, height - 6), axis, anchor="middle")
-    return canvas.markup(label)
+    return canvas.markup(label, fits=True)

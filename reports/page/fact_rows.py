@@ -33,7 +33,7 @@ class FactRows:
             self._rows.append(Row([Cell(name), self._ledger.cell(pointer, "text", code=form == "code")]))
         elif isinstance(value, int | float):
             whole = form or ("exact" if isinstance(value, int) else "text")
-            self._rows.append(Row([Cell(name), self._ledger.cell(pointer, whole, numeric=False)]))
+            self._rows.append(Row([Cell(name), self._ledger.cell(pointer, whole, numeric=False, whole=True)]))
         else:
             self.told(name, listed([str(item) for item in value], _MOST_LISTED), pointer)
 

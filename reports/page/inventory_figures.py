@@ -40,7 +40,7 @@ def _role_figure(facts: InventoryFacts) -> Figure:
     ]
     return Figure(
         id="inventory--roles-figure",
-        caption=f"Where the bytes and the parameters are, by role{_IMPLIED[facts.basis]}.",
+        caption=f"Where the bytes and the parameters are, by role{_IMPLIED.get(facts.basis, "")}.",
         svg=stacked_bars(bars, f"Bytes and parameters of {plural(len(roles), 'role')}", margin=110),
         legend=[Key(f"k-{css[role]}", role) for role, _ in roles],
     )
@@ -51,8 +51,8 @@ def _folded(roles: Sequence[tuple[str, RoleSize]]) -> list[tuple[str, RoleSize]]
     if len(roles) <= _PALETTE:
         return list(roles)
     kept, rest = roles[: _PALETTE - 1], roles[_PALETTE - 1 :]
-    sums = {name: sum(getattr(size, name) for _, size in rest) for name in RoleSize.model_fields}
-    return [*kept, (f"{len(rest)} others", RoleSize(**sums))]
+    params, stored = sum(size.params for _, size in rest), sum(size.bytes for _, size in rest)
+    return [*kept, (f"{len(rest)} others", RoleSize(params=params, bytes=stored, dtypes={}))]
 
 
 def _layer_figure(facts: InventoryFacts) -> Figure:
@@ -69,7 +69,7 @@ def _layer_figure(facts: InventoryFacts) -> Figure:
     ]
     return Figure(
         id="inventory--layers-figure",
-        caption=f"Bytes of each layer{_IMPLIED[facts.basis] or ' as stored'}.",
+        caption=f"Bytes of each layer{_IMPLIED.get(facts.basis, "") or ' as stored'}.",
         svg=layer_columns(columns, f"Bytes of {len(columns)} layers", bytes_text, "layer"),
         legend=[
             *(Key(f"k-{css[kind]}", ", ".join(filter(None, kind))) for kind in kinds[:most]),

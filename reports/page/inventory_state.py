@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from day0.tasks.inventory.record import InventoryFacts
 from day0.tasks.inventory.record_reconciliation import ExceptionRow
+from day0.tasks.inventory.record_verification import Verification
 
+from ..partial import awaited_text, partial_text
 from ..words import bytes_text, exact_text, listed, plural
 from .fact_rows import FactRows
 from .ledger import Ledger
@@ -18,6 +21,8 @@ STATES = {
     "complete": "complete",
     "arriving": "still arriving: what is there is sound",
     "listing_only": "listed, but its files cannot be read",
+    "partly_read": "some of its tensor files could not be read",
+    "no_config": "weights without a config",
     "config_only": "only a config, no weights",
     "broken": "broken",
 }
@@ -26,6 +31,18 @@ _CONFIG_STATUS = {
     "arithmetic": "layers, experts and shapes by the config's numbers",
     "checked": "every tensor against the model that the config builds",
 }
+_SHARD_STATES = {
+    "matches": "as the source vouches",
+    "recorded": "hash recorded, none to compare",
+    "as_before": "as last verified",
+    "changed": "changed since last verified",
+    "damaged": "damaged since last verified",
+    "differs": "not what the source vouches for",
+    "unreadable": "unreadable",
+}
+_SOUND = ("matches", "recorded", "as_before")
+_COUNTS = ("tensors", "nan", "inf", "zero_tensors")
+_WORST = 10  # rows of the table of magnitudes
 
 
 def state_tables(ledger: Ledger, facts: InventoryFacts, limit: int) -> Iterator[Table]:
@@ -44,8 +61,10 @@ def _state_table(ledger: Ledger, facts: InventoryFacts) -> Iterator[Table]:
     rows.told("release", STATES.get(ready.state, ready.state), "/readiness")
     rows.fact("because", "/readiness/reasons", ready.reasons)
     if ready.awaited:
-        awaited = len(ready.awaited) + ready.more_awaited
-        rows.told("awaited", f"{plural(awaited, 'file')}: {listed(list(ready.awaited), 4)}", "/readiness")
+        rows.told("awaited", awaited_text(facts, 4), "/readiness")
+    partial = partial_text(facts)
+    if partial:
+        rows.told("so far", f"{partial}; all counts are of these alone", "/totals", "/reconciliation/index")
     tree, index, headers, config = held.tree, held.index, held.headers, held.config
     if tree.files:
         hashed = f", {exact_text(tree.hashed)} with a hash" if tree.hashed else ""
@@ -158,12 +177,19 @@ def _verification_tables(ledger: Ledger, facts: InventoryFacts, limit: int) -> I
     assert found is not None
     rows = FactRows(ledger)
     rows.fact("bytes read", "/verification/bytes", found.bytes, "bytes")
+    states = Counter(shard.state for shard in found.shards)
+    told = ", ".join(
+        f"{number} {_SHARD_STATES.get(state, state)}" for state, number in sorted(states.items())
+    )
+    rows.told("files", told, "/verification/shards")
     rows.fact("tensors looked at in full", "/verification/tensors", found.tensors)
     rows.fact("tensors only hashed", "/verification/unchecked", found.unchecked)
     for name, key in (("NaN", "nan"), ("infinities", "inf"), ("tensors of zeros", "zero_tensors")):
         rows.told(name, exact_text(getattr(found, key)), f"/verification/{key}")
     yield from rows.table("inventory--verification", "Every byte read once", folded=False)
-    shards = [place for place, shard in enumerate(found.shards) if shard.state not in ("matches", "recorded")]
+    if found.patterns:
+        yield _number_table(ledger, found)
+    shards = [place for place, shard in enumerate(found.shards) if shard.state not in _SOUND]
     if shards:
         yield Table(
             id="inventory--verified-shards",
@@ -173,7 +199,7 @@ def _verification_tables(ledger: Ledger, facts: InventoryFacts, limit: int) -> I
                 Row(
                     [
                         Cell(found.shards[place].path, code=True),
-                        Cell(found.shards[place].state),
+                        Cell(_SHARD_STATES.get(found.shards[place].state, found.shards[place].state)),
                         ledger.cell(f"/verification/shards/{place}/size", "bytes"),
                         Cell(found.shards[place].problem),
                     ],
@@ -184,3 +210,41 @@ def _verification_tables(ledger: Ledger, facts: InventoryFacts, limit: int) -> I
             total=len(shards),
             rest="report.json#/inventory/facts/verification/shards",
         )
+
+
+def _number_table(ledger: Ledger, found: Verification) -> Table:
+    """What the numbers of the tensors are like, the worst first."""
+    rows = []
+    for place, item in enumerate(found.patterns[:_WORST]):
+        pointer = f"/verification/patterns/{place}"
+        where = item.worst or (item.examples[0] if item.examples else "")
+        rows.append(
+            Row(
+                [
+                    Cell(item.pattern, code=True),
+                    Cell(item.dtype),
+                    *(ledger.cell(f"{pointer}/{key}", "exact") for key in _COUNTS),
+                    ledger.cell(f"{pointer}/max_abs", "number"),
+                    Cell(where if where != item.pattern else "", code=True),
+                ],
+                status="fail" if item.nan or item.inf else "",
+            )
+        )
+    return Table(
+        id="inventory--verified-numbers",
+        caption="Numbers in the tensors, the worst patterns first",
+        columns=[
+            Column("Tensors"),
+            Column("Stored as"),
+            Column("Number", True),
+            Column("NaN", True),
+            Column("Infinite", True),
+            Column("Zeros only", True, "tensors of nothing but zeros"),
+            Column("Largest", True, "magnitude, before any scale"),
+            Column("In"),
+        ],
+        rows=rows,
+        total=len(found.patterns),
+        rest="report.json#/inventory/facts/verification/patterns",
+        folded=not any(row.status for row in rows),
+    )

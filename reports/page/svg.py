@@ -74,11 +74,17 @@ class Canvas:
         self.rect(css, corner, width, height, title=title)
         self._shapes.append("</a>")
 
-    def markup(self, label: str) -> Markup:
-        """The whole drawing; `label` says in words what it shows."""
+    def markup(self, label: str, *, fits: bool = False) -> Markup:
+        """The whole drawing.
+
+        Args:
+            label: says in words what it shows.
+            fits: whether it shrinks to the width of a small screen instead of being moved along.
+        """
+        css = "plot fits" if fits else "plot"
         # Every text and attribute from outside went through `escape` on its way in.
         return Markup(
-            f'<svg class="plot" viewBox="0 0 {self.width} {self.height}" role="img" '
+            f'<svg class="{css}" viewBox="0 0 {self.width} {self.height}" role="img" '
             f'aria-label="{escape(clean(label, 400))}">{"".join(self._shapes)}</svg>'
         )
 

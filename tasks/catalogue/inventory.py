@@ -96,7 +96,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         "INV016", "custom code", "info",
         "The config asks for classes of the repository's own code. None of it was run.",
-        "Read the code before you allow it with --trust-remote-code.",
+        "Nothing for Day0, which never runs it: where transformers knows the model type it builds the model "
+        "without; read the code before you let a loader run it.",
     ),
     Entry(
         "INV017", "dtype differs from the config", "warning",

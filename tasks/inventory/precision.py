@@ -140,13 +140,13 @@ def _must_stay(needs: Sequence[PrecisionNeed]) -> Iterable[Finding]:
     if kept:
         roles = ", ".join(sorted({need.role for need in kept}))
         number = sum(need.tensors for need in kept)
-        message = (
-            f"{number} tensors in {len(kept)} patterns must stay in F32 at run time (roles: {roles}), e.g. "
-        )
+        patterns = list(dict.fromkeys(need.pattern for need in kept))
+        where = f"{len(patterns)} patterns" if len(patterns) > 1 else "1 pattern"
+        message = f"{number} tensors in {where} must stay in F32 at run time (roles: {roles}), e.g. "
         message += f"{kept[0].pattern}: {kept[0].reason}"
         yield make_finding(
             "INV072",
             Subject(kind="model", name="precision"),
             message,
-            evidence=[need.pattern for need in kept[:20]],
+            evidence=patterns[:20],
         )

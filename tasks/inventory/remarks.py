@@ -51,7 +51,7 @@ def _silent_config(seen: Seen) -> Sequence[Finding]:
     known = seen.facts.architecture
     stated = known.model_type or known.architecture or known.hidden_size or known.layers
     # Of a release that may not be read the config is no more known than the rest.
-    withheld = any(anomaly.code == "listing_only" for anomaly in seen.release.checkpoint.anomalies)
+    withheld = any(item.code in ("listing_only", "no_config") for item in seen.release.checkpoint.anomalies)
     if stated or withheld:
         return ()
     keys = len(seen.release.config)

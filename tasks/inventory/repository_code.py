@@ -57,6 +57,7 @@ def read_repository_code(seen: Seen) -> Part:
         calls=tuple(calls[:_MAX_CALLS]),
     )
     findings = [
+        *_own_classes(code.references),
         *_call_findings(calls),
         *_kernel_findings(code),
         *_incomplete(code, native=is_native(seen.facts)),
@@ -124,6 +125,21 @@ def _file(reading: Reading) -> CodeFile:
     )
 
 
+def own_classes(references: Iterable[CodeReference]) -> Sequence[str]:
+    """The classes of the repository's own code that the configs ask for, each once."""
+    return sorted({item.target for item in references if not item.repository})
+
+
+def _own_classes(references: Sequence[CodeReference]) -> Iterable[Finding]:
+    asked = own_classes(references)
+    if asked:
+        number = "1 class" if len(asked) == 1 else f"{len(asked)} classes"
+        named = ", ".join(shorten(target)[1:-1] for target in asked[:5])
+        message = f"the configs ask for {number} of the repository's own code: {named}"
+        evidence = [item.key for item in references if not item.repository][:20]
+        yield make_finding("INV016", Subject(kind="model", name="model"), message, evidence=evidence)
+
+
 def _call_findings(calls: Sequence[CodeCall]) -> Iterable[Finding]:
     """One finding a kind, all places as evidence."""
     for kind, says in _SAYS.items():
@@ -153,8 +169,16 @@ def _incomplete(code: Code, *, native: bool) -> Iterable[Finding]:
     severity: Severity | None = "info" if native else None
     lost = [item for item in code.references if item.found is False]
     if lost:
-        listed = ", ".join(shorten(item.target) for item in lost[:3])
-        message = f"{len(lost)} classes that the configs name are in no file of the release, e.g. {listed}"
+        targets = own_classes(lost)
+        listed = ", ".join(shorten(target) for target in targets[:3])
+        if len(targets) == 1:
+            message = f"a class that the configs name is in no file of the release: {listed}"
+        else:
+            asked = len(own_classes(code.references))
+            message = (
+                f"{len(targets)} of {asked} classes that the configs ask for are in no file of the release, "
+                f"e.g. {listed}"
+            )
         subject = Subject(kind="config", name="auto_map")
         yield make_finding(
             "INV069", subject, message, evidence=[item.key for item in lost[:20]], severity=severity

@@ -25,6 +25,7 @@ from .counts import (
 from .declared_modules import DeclaredModules
 from .distribution import distribution
 from .fact_sources import fact_sources
+from .finding_order import explaining_first
 from .implied import NOT_ASKED, ask, implied_tensors, read_implied, shares_matrix
 from .moved import look_again
 from .patterns import Listing, list_tensors
@@ -113,7 +114,7 @@ def take_inventory(
         sources |= found.sources
     told, places = placed(findings, sources, release.config_file)
     return InventoryRecord.conclude(
-        findings=told,
+        findings=explaining_first(told),
         facts=InventoryFacts(**fields),
         sources=places,
         observations=InventoryObservations(seconds=time.perf_counter() - began),

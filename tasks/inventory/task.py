@@ -47,7 +47,7 @@ def run(job: StageJob) -> RecordRef:
         inputs["contents"] = contents.digest
 
     def compute() -> InventoryRecord:
-        record = take_inventory(release, expected=expected, layouts=layouts)
+        record = take_inventory(release, expected=expected, layouts=layouts, progress=log_progress)
         if contents is None:
             return record
         from .verification import with_verification
