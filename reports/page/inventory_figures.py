@@ -40,7 +40,7 @@ def _role_figure(facts: InventoryFacts) -> Figure:
     ]
     return Figure(
         id="inventory--roles-figure",
-        caption=f"Where the bytes and the parameters are, by role{_IMPLIED.get(facts.basis, "")}.",
+        caption=f"Where the bytes and the parameters are, by role{_IMPLIED.get(facts.basis, '')}.",
         svg=stacked_bars(bars, f"Bytes and parameters of {plural(len(roles), 'role')}", margin=110),
         legend=[Key(f"k-{css[role]}", role) for role, _ in roles],
     )
@@ -69,7 +69,7 @@ def _layer_figure(facts: InventoryFacts) -> Figure:
     ]
     return Figure(
         id="inventory--layers-figure",
-        caption=f"Bytes of each layer{_IMPLIED.get(facts.basis, "") or ' as stored'}.",
+        caption=f"Bytes of each layer{_IMPLIED.get(facts.basis, '') or ' as stored'}.",
         svg=layer_columns(columns, f"Bytes of {len(columns)} layers", bytes_text, "layer"),
         legend=[
             *(Key(f"k-{css[kind]}", ", ".join(filter(None, kind))) for kind in kinds[:most]),
