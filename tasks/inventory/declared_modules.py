@@ -26,21 +26,30 @@ class DeclaredModules:
             (item, NameMatcher([pattern for pattern, _ in item.rules])) for item in declarations if item.part
         ]
 
+    @property
+    def by_name(self) -> bool:
+        """Whether single modules are named, so that experts of one layer may differ."""
+        return any(item.named or matcher.by_expert for item, matcher in self._held)
+
     def part_of(self, group: Group) -> QuantizationPart | None:
         """What is declared for the module of a group; None where nothing is, or it is to stay plain."""
+        return self.told(group.example)[1]
+
+    def told(self, tensor: str) -> tuple[bool, QuantizationPart | None]:
+        """Whether anything is declared for the module of a tensor, and what; None for one left plain."""
         general = None
         for declaration, matcher in self._held:
             if declaration.named or declaration.rules:
-                for name in module_names(group.example, nested=declaration.nested):
+                for name in module_names(tensor, nested=declaration.nested):
                     key = lookup(declaration.named, name)
                     if key is not None:
-                        return declaration.named[key]
+                        return True, declaration.named[key]
                     found = matcher.matched(name)
                     if found:
-                        return declaration.rules[min(found)][1]
+                        return True, declaration.rules[min(found)][1]
             if general is None and declaration.part is not None and declaration.part.scheme != "none":
                 general = declaration.part
-        return general
+        return general is not None, general
 
 
 def module_names(tensor: str, *, nested: bool) -> Sequence[str]:

@@ -34,6 +34,7 @@ class ExclusionCheck:
         excluded_plain: weights left out and plain.
         excluded_quantized: weights left out and quantised all the same.
         targeted_plain: weights not left out and plain.
+        left_out: pattern and layer of the weights that are left out.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -41,6 +42,7 @@ class ExclusionCheck:
     excluded_plain: int = 0
     excluded_quantized: int = 0
     targeted_plain: int = 0
+    left_out: set[tuple[str, int | None]] = field(default_factory=set)
 
 
 def check_exclusions(
@@ -69,6 +71,7 @@ def check_exclusions(
     check.findings += _quantized(matching, patterns)
     check.findings += _unmatched(matching, patterns, weights)
     check.findings += _refused(matching, patterns)
+    check.left_out = matching.left_out
     check.excluded_plain, check.excluded_quantized = matching.plain_weights, matching.quantized_weights
     if main.part is not None and (main.lists or main.rules or main.named):
         _targeted(check, weights, stored, main, declarations, matching)

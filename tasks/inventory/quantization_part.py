@@ -10,6 +10,8 @@ from .checkpoint_findings import anomaly_findings
 from .declaration import Declaration, form_of
 from .exclusions import ExclusionCheck, check_exclusions
 from .member_sets import Tally, members
+from .module_contradictions import module_contradictions
+from .quantization_families import families, family
 from .quantization_files import unreadable
 from .quantization_scales import ScaleCheck, check_scales
 from .readable import readable
@@ -35,6 +37,7 @@ def quantization_part(seen: Seen) -> Part:
         *anomaly_findings(unreadable(seen.texts.held)),
         *_unknown(seen),
         *(_declared_and_shown(seen) if seen.counted else ()),
+        *module_contradictions(seen, left_out.left_out, main.source if main else ""),
         *_between_declarations(seen),
         *scales.findings,
         *(item for item in left_out.findings if not (seen.awaited.any and item.code == "INV052")),
@@ -79,11 +82,12 @@ def _quantization(seen: Seen, scales: ScaleCheck, left_out: ExclusionCheck) -> Q
         "zero_points": observed.zero_points,
     }
     if declared is not None and observed.scheme != "none":
-        more = _families(observed) - _families(declared)
-        if not seen.declared.known:  # an unknown dialect leaves the word to the tensors
+        more = families(observed) - families(declared)
+        disjoint = bool(more) and not families(observed) & families(declared)
+        if not seen.declared.known or disjoint:  # nothing that is declared helps: the tensors have the word
             change |= {"scheme": observed.scheme, "bits": observed.bits, "group": observed.group}
             change["parts"] = observed.parts
-        elif more and _families(declared):
+        elif more:
             change |= {"scheme": "mixed", "bits": 0, "group": 0}
             change["parts"] = observed.parts or (_as_part(observed),)
         elif declared.parts:
@@ -143,7 +147,7 @@ def _parts_differ(
     declared: Quantization, observed: Quantization, source: list[str], partial: bool
 ) -> Iterable[Finding]:
     """What the two do not share; of a part of the tensors alone, only what they show beyond the config."""
-    stated, shown = _families(declared), _families(observed)
+    stated, shown = families(declared), families(observed)
     if not declared.parts and not observed.parts:
         if shown - stated if partial else stated != shown:
             message = f"the config declares {declared.scheme}, the tensors show {observed.scheme}"
@@ -154,7 +158,7 @@ def _parts_differ(
         kinds = [
             f"{part.scheme} in {part.modules} tensors"
             for part in observed.parts
-            if _family(part.scheme) in more
+            if family(part.scheme) in more
         ]
         kinds = kinds or [f"{observed.scheme}"]
         message = f"the config declares {_listed(stated)}, the tensors also show {', '.join(kinds)}"
@@ -168,20 +172,6 @@ def _parts_differ(
 
 def _listed(families: Iterable[str]) -> str:
     return ", ".join(sorted(families)) or "none"
-
-
-def _families(found: Quantization) -> set[str]:
-    schemes = [part.scheme for part in found.parts] or [found.scheme]
-    return {_family(scheme) for scheme in schemes} - {"none"}
-
-
-def _family(scheme: str) -> str:
-    """Schemes that tensors alone cannot tell apart count as one."""
-    if scheme in ("gptq", "awq", "int4_group", "mixed"):  # `mixed` is an integer of an odd number of bits
-        return "packed integers"
-    if scheme in ("int8", "modelslim"):
-        return "int8"
-    return "fp8" if scheme.startswith("fp8") else scheme
 
 
 def _between_declarations(seen: Seen) -> Iterable[Finding]:
@@ -200,7 +190,7 @@ def _between_declarations(seen: Seen) -> Iterable[Finding]:
 
 def _differences(first: Declaration, other: Declaration) -> Iterable[tuple[str, str]]:
     one, two = first.summary(), other.summary()
-    if {_family(part.scheme) for part in first.parts()} != {_family(part.scheme) for part in other.parts()}:
+    if {family(part.scheme) for part in first.parts()} != {family(part.scheme) for part in other.parts()}:
         yield "scheme", f"{one.scheme} against {two.scheme}"
     elif one.bits and two.bits and one.bits != two.bits:
         yield "bits", f"{one.bits} against {two.bits}"
