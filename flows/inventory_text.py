@@ -134,8 +134,10 @@ def _storage(facts: InventoryFacts, short: bool) -> Iterator[Labelled]:
         tree = facts.reconciliation.tree
         listed_size = f", {bytes_text(tree.bytes)} as listed" if tree.bytes else ""
         hashed = f", {tree.hashed} of them with a sha256" if tree.hashed else ""
-        of_kind = f"unknown, in {shards}" if facts.format != "none" else f"unread, in {plural(tree.shards, 'file')}"
-        yield "stored", f"{of_kind}{listed_size}{hashed}" if tree.shards else "nothing"
+        of_kind = (
+            f"unknown, in {shards}" if facts.format != "none" else f"unread, in {plural(tree.shards, 'file')}"
+        )
+        yield "stored", f"unknown, in {files}{listed_size}{hashed}" if tree.shards else "nothing"
     for redundant in facts.redundant[:_MOST_NAMES]:
         yield "stored", f"beside them {redundant.kind}: {redundant.name}, {bytes_text(redundant.bytes)}"
     if facts.basis == "implied":

@@ -71,10 +71,8 @@ def has_config(source: Source) -> bool:
 def has_weights(source: Source) -> bool:
     """Whether the release holds tensor files of any format, or an index that announces some."""
     sizes = {file.path: file.size for file in source.files()}
-    return bool(
-        pickle_files(sizes)
-        or any(path.endswith((SAFETENSORS, GGUF, f"{SAFETENSORS}.index.json")) for path in sizes)
-    )
+    ends = (SAFETENSORS, GGUF, f"{SAFETENSORS}.index.json")
+    return bool(pickle_files(sizes)) or any(path.endswith(ends) for path in sizes)
 
 
 def _no_config(source: Source) -> Anomaly:

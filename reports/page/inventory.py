@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from day0.tasks.inventory.record import InventoryFacts
 
 from ..model import Report
+from ..partial import awaited_files, partial_text
 from ..words import bytes_text, plural
 from .fact_rows import FactRows
 from .inventory_figures import inventory_figures
@@ -57,6 +58,12 @@ def inventory_section(report: Report, limit: int) -> Section:
 
 def _lead(facts: InventoryFacts) -> str:
     built = facts.architecture.architecture or facts.architecture.model_type or "an unknown architecture"
+    if facts.readiness.state == "listing_only":
+        tree = facts.reconciliation.tree
+        files = f"{plural(tree.shards, 'tensor file')} of {bytes_text(tree.bytes)}"
+        return f"{built}: {files} are listed and cannot be read from here; nothing is counted."
+    if facts.format == "none" and facts.readiness.awaited:
+        return f"{built}; {plural(awaited_files(facts), 'tensor file')} announced and none here yet."
     if facts.format == "none":
         told = {
             "implied": f"what follows is implied by the config, by {facts.implied.by}",
@@ -67,28 +74,31 @@ def _lead(facts: InventoryFacts) -> str:
     files = f"{plural(totals.tensors, 'tensor')} in {plural(totals.shards, 'shard')}"
     quantized = facts.quantization.scheme
     stored = "plain weights" if quantized == "none" else f"quantised as {quantized}"
-    return f"{built}: {files}, {bytes_text(totals.data_bytes)} of {facts.format}, {stored}."
+    partial = partial_text(facts)
+    so_far = f" So far {partial}: every number here is of these alone." if partial else ""
+    return f"{built}: {files}, {bytes_text(totals.data_bytes)} of {facts.format}, {stored}.{so_far}"
 
 
 def _stats(ledger: Ledger, facts: InventoryFacts) -> Sequence[Stat]:
     cell = _known_cells(ledger, facts)
     implied = facts.basis == "implied"
-    shards = "implied by the config" if implied else f"in {plural(facts.totals.shards, 'shard')}"
+    so_far = " so far" if facts.readiness.partial else ""
+    shards = "implied by the config" if implied else f"in {plural(facts.totals.shards, 'shard')}{so_far}"
     stats = [
         Stat(
             "Parameters",
             cell("/totals/logical_params", "short"),
-            "implied by the config" if implied else "logical, all parts",
+            "implied by the config" if implied else f"logical, all parts{so_far}",
         ),
         Stat(
             "Active parameters",
             cell("/active_params/with_embedding_and_head", "short"),
-            "per token, with embedding and head",
+            f"per token, with embedding and head{so_far}",
         ),
         Stat(
             "Weights",
             cell("/totals/data_bytes", "bytes"),
-            "as the config declares them" if implied else "as stored",
+            "as the config declares them" if implied else f"as stored{so_far}",
         ),
         Stat("Tensors", cell("/totals/tensors", "exact"), shards),
         Stat("KV cache", ledger.cell("/kv_bytes_per_token", "bytes"), "per token, bf16, all layers"),

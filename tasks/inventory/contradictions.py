@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from ..finding import Finding, Subject, make_finding
 from .arithmetic import arithmetic_findings
@@ -14,6 +14,7 @@ from .layer_holes import hole_findings
 from .outside_holes import outside_findings
 from .patterns import Pattern
 from .prediction_layers import prediction_findings
+from .readable import readable
 from .roles import LOW_PRECISION, is_output_matrix
 from .seen import Seen
 from .tied_embeddings import TOKEN_EMBEDDINGS
@@ -60,15 +61,22 @@ def _dtype(seen: Seen) -> Iterable[Finding]:
         yield make_finding("INV017", _CONFIG, message, evidence=[source])
 
 
+def missing_layers(seen: Seen) -> Set[int]:
+    """Layers that the config states and that are neither stored nor in a file that is not here."""
+    stack = main_stack(seen.stack)
+    if not stack or seen.awaited.untold:
+        return set(range(seen.facts.architecture.layers)) if _has_no_layer(seen) else set()
+    awaited = seen.awaited.stacks.get(stack[0].name.rpartition(".")[0], set())
+    return set(range(seen.facts.architecture.layers)) - {layer.index for layer in stack} - awaited
+
+
 def _missing_layers(seen: Seen) -> Iterable[Finding]:
     stated = seen.facts.architecture.layers
-    stack = main_stack(seen.stack)
-    missing = set(range(stated)) - {layer.index for layer in stack}
+    stack, missing = main_stack(seen.stack), missing_layers(seen)
     if not stack:
         yield from _no_layer(seen)
         return
     name = stack[0].name.rpartition(".")[0]
-    missing -= missing if seen.awaited.untold else seen.awaited.stacks.get(name, set())
     if missing:
         which = format_indices(missing)
         message = f"the config states {stated} layers, the tensors of {name} lack {len(missing)}: {which}"
@@ -77,17 +85,33 @@ def _missing_layers(seen: Seen) -> Iterable[Finding]:
             Subject(kind="model", name=name),
             message,
             evidence=[seen.facts.sources["/architecture/layers"]],
+            remedy=_whole_file(seen),
         )
+
+
+def _whole_file(seen: Seen) -> str | None:
+    """What to do where no other file could hold what is missing; None: as the catalogue says."""
+    shards = seen.release.checkpoint.shards
+    if len(shards) != 1:
+        return None
+    return (
+        f"Fetch {readable(shards[0])} again; if it is the same, tell the publisher that it was cut on export."
+    )
+
+
+def _has_no_layer(seen: Seen) -> bool:
+    outside = all(item.place.role in _OUTSIDE and item.group.pattern.layer_slot < 0 for item in seen.counted)
+    return bool(seen.counted and seen.facts.architecture.layers and outside) and not seen.awaited.any
 
 
 def _no_layer(seen: Seen) -> Iterable[Finding]:
     """Nothing but what stands outside the layers, where the config states some."""
     stated = seen.facts.architecture.layers
-    outside = all(item.place.role in _OUTSIDE and item.group.pattern.layer_slot < 0 for item in seen.counted)
-    if stated and outside and not seen.awaited.any:
+    if _has_no_layer(seen):
         message = f"the config states {stated} layers, and no tensor of a layer is stored"
         source = seen.facts.sources["/architecture/layers"]
-        yield make_finding("INV020", Subject(kind="model", name="layers"), message, evidence=[source])
+        subject = Subject(kind="model", name="layers")
+        yield make_finding("INV020", subject, message, evidence=[source], remedy=_whole_file(seen))
 
 
 def experts_of(layer: LayerCount) -> Mapping[str, set[int]]:

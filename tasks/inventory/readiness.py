@@ -12,9 +12,11 @@ from day0.adapters.sources.unfinished import hidden_leftovers
 
 from ..finding import Finding, Subject, make_finding
 from .awaited import is_unread
+from .contradictions import missing_layers
 from .missing_shards import missing_shards
 from .readable import plural, readable
 from .record_reconciliation import MAX_FILES, Readiness
+from .remarks import holds_nothing
 from .seen import Part, Seen
 
 # What downloads in progress are called; the name before the suffix is that of the file to come.
@@ -53,7 +55,10 @@ def readiness(seen: Seen) -> Part:
         partial=seen.release.checkpoint.format != "none" and (bool(awaited) or seen.awaited.any),
     )
     sources = {"/readiness": "computed:the source's listing, index and headers"}
-    findings = [*_findings(record, leftovers), *missing_shards(seen.release.checkpoint, _absent(seen, awaited))]
+    findings = [
+        *_findings(record, leftovers),
+        *missing_shards(seen.release.checkpoint, _absent(seen, awaited)),
+    ]
     return Part({"readiness": record}, findings, sources)
 
 
@@ -78,13 +83,22 @@ def _state(
         reasons.append(f"{_are(len(short), 'tensor file')} shorter than {promise}{_example(cut)}")
     if broken:
         reasons.append(f"{_are(len(broken), 'file')} not what should be there, e.g. {broken[0].message}")
+    empty = holds_nothing(seen)
+    if empty:
+        reasons.append("the tensor files hold no tensor")
     if lost:
         some = "lacks" if len(lost) == 1 else "lack"
-        reasons.append(f"{plural(len(lost), 'file')} {some} tensors that the index places there{_example(lost)}")
+        reasons.append(
+            f"{plural(len(lost), 'file')} {some} tensors that the index places there{_example(lost)}"
+        )
+    gone = missing_layers(seen) if seen.counted else set()
+    if gone:
+        stated = seen.facts.architecture.layers
+        reasons.append(f"{len(gone)} of {plural(stated, 'layer')} of the config are stored nowhere")
     if unread:
         reasons.append(f"{plural(len(unread), 'tensor file')} could not be read from here{_example(unread)}")
     # A file that is short may still be written, but only a partial file shows that one is.
-    if broken or lost or (short and not leftovers):
+    if broken or lost or empty or gone or (short and not leftovers):
         return "broken", reasons
     if awaited or short:
         return "arriving", reasons

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.values import digest
 
@@ -31,6 +33,9 @@ def run(job: StageJob) -> RecordRef:
         "files": digest([[file.path, file.size, file.identity] for file in files]),
         "left_out": digest([[anomaly.code, anomaly.subject, anomaly.evidence] for anomaly in left_out]),
     }
+    unread = [item.subject for item in release.checkpoint.anomalies if item.code == "shard_unreadable"]
+    if unread:  # a server that is well again gives a record of its own
+        inputs["unread"] = digest(sorted(unread))
     layouts = job.options.layouts
     if layouts:
         inputs["layouts"] = digest(list(layouts))
@@ -48,11 +53,32 @@ def run(job: StageJob) -> RecordRef:
 
     def compute() -> InventoryRecord:
         record = take_inventory(release, expected=expected, layouts=layouts, progress=log_progress)
-        if contents is None:
-            return record
-        from .verification import with_verification
+        if contents is not None:
+            from .verification import with_verification
 
-        return with_verification(record, contents)
+            record = with_verification(record, contents)
+        unanswered = [item.subject.name for item in record.findings if item.code == "INV098"]
+        if unanswered:
+            raise _Unanswered(record, unanswered)
+        return record
 
-    key = record_key(STAGE, STAGE_VERSION, inputs)
-    return reuse_or_run(job, InventoryRecord, STAGE, key, compute)
+    try:
+        return reuse_or_run(job, InventoryRecord, STAGE, record_key(STAGE, STAGE_VERSION, inputs), compute)
+    except _Unanswered as partial:  # must not be taken for what a later run finds, when all can be read
+        record = partial.record
+        inputs["unanswered"] = digest(sorted(partial.files))
+        key = record_key(STAGE, STAGE_VERSION, inputs)
+        return reuse_or_run(job, InventoryRecord, STAGE, key, lambda: record)
+
+
+class _Unanswered(Exception):
+    """A record of a release of which small files were not handed out.
+
+    Args:
+        record: of what could be read.
+        files: that could not.
+    """
+
+    def __init__(self, record: InventoryRecord, files: Sequence[str]) -> None:
+        super().__init__(f"{len(files)} files")
+        self.record, self.files = record, files
