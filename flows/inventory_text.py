@@ -134,9 +134,7 @@ def _storage(facts: InventoryFacts, short: bool) -> Iterator[Labelled]:
         tree = facts.reconciliation.tree
         listed_size = f", {bytes_text(tree.bytes)} as listed" if tree.bytes else ""
         hashed = f", {tree.hashed} of them with a sha256" if tree.hashed else ""
-        of_kind = (
-            f"unknown, in {shards}" if facts.format != "none" else f"unread, in {plural(tree.shards, 'file')}"
-        )
+        files = shards if facts.format != "none" else plural(tree.shards, "tensor file")
         yield "stored", f"unknown, in {files}{listed_size}{hashed}" if tree.shards else "nothing"
     for redundant in facts.redundant[:_MOST_NAMES]:
         yield "stored", f"beside them {redundant.kind}: {redundant.name}, {bytes_text(redundant.bytes)}"

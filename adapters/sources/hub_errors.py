@@ -14,7 +14,7 @@ from .hub_settings import endpoint
 _TERMS = (
     "Accept its terms on its page on the hub with the account of this token, and wait until it is granted."
 )
-_LOG_IN = "Accept its terms on its page on the hub if you have not, and log in with `hf auth login` or set HF_TOKEN."
+_LOG_IN = "Accept its terms on its page if you have not, and log in with `hf auth login` or set HF_TOKEN."
 
 
 @contextmanager
