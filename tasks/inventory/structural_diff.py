@@ -32,7 +32,7 @@ def structural_diff(before: InventoryRecord, after: InventoryRecord) -> Structur
     return StructuralDiff(
         before=_name(old),
         after=_name(new),
-        same=not any(listed) and not tensors.renamed,
+        same=not any(listed) and (not tensors.renamed or one_is_announced(old, new)),
         headline=_headline(old, new, tensors, changed),
         renamed=tensors.renamed,
         new=sorted(tensors.new, key=_weight),
@@ -99,7 +99,7 @@ def _sentences(
         yield from _placed(tensors)
     if tensors.shapes:
         yield f"{_count(len(tensors.shapes), 'pattern')} of another shape"
-    if tensors.renamed:
+    if tensors.renamed and not one_is_announced(before, after):
         first = tensors.renamed[0]
         yield f"{first.before or 'the root'} is called {first.after or 'the root'}"
     if any(change.topic == "tokenizer" and change.name.startswith("chat template") for change in changed):
@@ -125,7 +125,7 @@ def _placed(tensors: TensorChanges) -> Iterator[str]:
         )
         gone, more = format_indices(before - after), format_indices(after - before)
         said = [f"gone from layers {gone}" if gone else "", f"new in layers {more}" if more else ""]
-        yield f"{name} is {' and '.join(filter(None, said)) or 'placed otherwise'}"
+        yield f"the tensor {name} is {' and '.join(filter(None, said)) or 'placed otherwise'}"
     elif patterns:
         yield f"{_count(patterns, 'pattern')} on other layers, the first is {moved[0].patterns[0]}"
     numbers = sum(len(change.patterns) for change in tensors.placed if change.what != "layers")
