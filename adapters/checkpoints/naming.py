@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 _NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d{1,9})(?:[-_]of[-_](?P<total>\d{1,9}))?$")
 _DIGITS = re.compile(r"(\d+)")
-_COPIES = re.compile(r"consolidated|original|metal|onnx|openvino|coreml", re.IGNORECASE)
+COPIES = re.compile(r"consolidated|original|metal|onnx|openvino|coreml", re.IGNORECASE)
 _NOT_WEIGHTS = re.compile(
     r"(^|/)(training_args|optimizer|scheduler|rng_state|random_states|scaler|global_step)[^/]*$",
     re.IGNORECASE,
@@ -54,6 +54,14 @@ class Family:
         stop = max(start + self.total, min(max(self.numbers), MAX_SHARDS) + 1)
         return tuple(sorted(set(range(start, stop)) - set(self.numbers)))
 
+    @property
+    def beyond(self) -> Sequence[int]:
+        """Numbers larger than `-of-N` allows; where numbering starts at 0, N itself is in use, too."""
+        return tuple(number for number in self.numbers if self.total and number > self.total)
+
+
+_Member = tuple[str, "re.Match[str] | None"]  # a path, and how its name is numbered
+
 
 def families(paths: Iterable[str], suffix: str) -> list[Family]:
     """Groups files of that suffix into sets, the likeliest canonical set first.
@@ -61,19 +69,38 @@ def families(paths: Iterable[str], suffix: str) -> list[Family]:
     The top folder comes before subfolders, `model` before other stems, copies in another format
     (`consolidated`, `original/`, `metal/`) last.
     """
-    groups: dict[tuple[str, str, bool], list[tuple[str, re.Match[str] | None]]] = {}
+    groups: dict[tuple[str, str, bool], list[_Member]] = {}
     for path in paths:
         if path.endswith(suffix) and not _NOT_WEIGHTS.search(path):
             folder, name = posixpath.split(path)
             match = _NUMBERED.fullmatch(name[: -len(suffix)])
             stem = match["stem"] if match else name[: -len(suffix)]
             groups.setdefault((folder, stem, match is None), []).append((path, match))
-    return sorted(
-        (_family(folder, stem, members) for (folder, stem, _), members in groups.items()), key=_preference
-    )
+    found = [
+        _family(folder, stem, members)
+        for (folder, stem, _), together in groups.items()
+        for members in _sets_of(folder, stem, together)
+    ]
+    return sorted(found, key=_preference)
 
 
-def _family(folder: str, stem: str, members: list[tuple[str, re.Match[str] | None]]) -> Family:
+def _sets_of(folder: str, stem: str, members: list[_Member]) -> list[list[_Member]]:
+    """Files of one stem, apart by what `-of-N` says where that makes a whole set of some of them.
+
+    Other totals that contradict each other are a mistake in the names of one set.
+    """
+    by_total: dict[str, list[_Member]] = {}
+    for path, match in members:
+        by_total.setdefault(match["total"] or "" if match else "", []).append((path, match))
+    apart = [list(held) for held in by_total.values()]
+    if len(apart) > 1:
+        made = [_family(folder, stem, list(held)) for held in apart]
+        if any(family.total and not family.absent and not family.beyond for family in made):
+            return apart
+    return [members]
+
+
+def _family(folder: str, stem: str, members: list[_Member]) -> Family:
     members.sort(key=lambda member: natural_key(member[0]))
     totals = {int(match["total"]) for _, match in members if match and match["total"]}
     totals = {total for total in totals if total <= MAX_SHARDS}
@@ -88,7 +115,7 @@ def _family(folder: str, stem: str, members: list[tuple[str, re.Match[str] | Non
 
 def _preference(family: Family) -> tuple[object, ...]:
     return (
-        bool(_COPIES.search(f"{family.folder}/{family.stem}")),
+        bool(COPIES.search(f"{family.folder}/{family.stem}")),
         family.folder.count("/") + bool(family.folder),
         family.stem != "model",
         not family.numbers,

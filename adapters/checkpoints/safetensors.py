@@ -11,6 +11,7 @@ from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
 
 from .index import Index, choose_index, read_index
+from .loose_files import joined_files
 from .naming import Family, families, natural_key
 from .reconcile import agree, check_total, merge, reconcile
 from .safetensors_header import LENGTH_BYTES, Header
@@ -53,7 +54,9 @@ _LOCK = threading.Lock()
 def _read(source: Source) -> HeadersRead:
     sizes = {file.path: file.size for file in source.files()}
     index, anomalies = _index(source, sizes)
-    shards, more = _canonical(sizes, index)
+    sets = families(sizes, SUFFIX)
+    joined = joined_files(source, sizes, sets) if index is None else ()
+    shards, more = _canonical(sizes, index, sets, joined)
     anomalies += more
     headers: dict[str, Header] = {}
     for shard, header in read_headers(source, shards, sizes).items():
@@ -92,12 +95,13 @@ def _cut_off(block: TensorBlock, size: int, header: Header) -> Iterator[TensorFa
 
 
 def _index(source: Source, sizes: Mapping[str, int]) -> tuple[Index | None, list[Anomaly]]:
-    path = choose_index(sizes)
+    path = choose_index(sizes) or _index_beside(sizes)
     if path is None:
         return None, []
     index, anomalies = read_index(source, path, sizes[path])
     if index is not None and index.shard_of and not any(file in sizes for file in index.shard_of.values()):
-        shards = [path for path in sizes if path.endswith(SUFFIX) and "/" not in path]
+        folder = posixpath.dirname(path)
+        shards = [name for name in sizes if name.endswith(SUFFIX) and posixpath.dirname(name) == folder]
         if shards:
             message = f"the index {path} names none of the {len(shards)} tensor files that are there"
             return None, [
@@ -107,10 +111,22 @@ def _index(source: Source, sizes: Mapping[str, int]) -> tuple[Index | None, list
     return index, anomalies
 
 
-def _canonical(sizes: Mapping[str, int], index: Index | None) -> tuple[list[str], list[Anomaly]]:
-    """The shards that count, and what is said about all other tensor files."""
+def _index_beside(sizes: Mapping[str, int]) -> str | None:
+    """The index in the folder of the likeliest set, where that is not the top."""
     sets = families(sizes, SUFFIX)
-    named = {file for file in index.shard_of.values() if file in sizes} if index is not None else set()
+    folder = sets[0].folder if sets else ""
+    beside = {posixpath.basename(path): size for path, size in sizes.items()
+              if folder and posixpath.dirname(path) == folder}  # fmt: skip
+    name = choose_index(beside)
+    return posixpath.join(folder, name) if name else None
+
+
+def _canonical(
+    sizes: Mapping[str, int], index: Index | None, sets: Sequence[Family], joined: Sequence[str]
+) -> tuple[list[str], list[Anomaly]]:
+    """The shards that count, and what is said about all other tensor files."""
+    listed = index.shard_of.values() if index is not None else joined
+    named = {file for file in listed if file in sizes}
     chosen = _chosen(sets, named)
     shards = sorted(named | set(chosen.files), key=natural_key)
     anomalies = [_redundant(family, sizes) for family in sets if not set(family.files) & set(shards)]
@@ -124,6 +140,16 @@ def _canonical(sizes: Mapping[str, int], index: Index | None) -> tuple[list[str]
         for number in chosen.absent[:100]
         if index is None or set(index.shard_of.values()) == named  # else the index names what is absent
     ]
+    if chosen.beyond:
+        which = ", ".join(map(str, chosen.beyond[:5]))
+        message = (
+            f"shards of {chosen.stem} bear the numbers {which}, beyond the {chosen.total} that they claim"
+        )
+        anomalies.append(
+            Anomaly(
+                code="number_beyond_total", subject=chosen.stem, message=message, evidence=chosen.files[-1]
+            )
+        )
     if index is None and len(shards) > 1:
         message = (
             f"{len(shards)} shards have no usable index beside them; the map is built from their headers"

@@ -101,6 +101,15 @@ ENTRIES: tuple[Entry, ...] = (
         "Compare them with the publisher's if you have them; the next verification compares with these.",
     ),
     Entry(
+        "INV088",
+        "not staged",
+        "warning",
+        "The weights could not be fetched to this machine: the disk, the folder, the network or the server "
+        "did not allow it. The inventory itself is complete.",
+        "Remove the cause and run again: what has come is kept.",
+        undecided="unverified",
+    ),
+    Entry(
         "INV040",
         "implied tensor missing",
         "error",

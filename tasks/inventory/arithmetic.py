@@ -67,6 +67,8 @@ class _Formulas:
 
     def expected(self, segments: Sequence[str]) -> _Expected | None:
         """What a tensor of that name must be; None where no formula holds."""
+        if segments[-2:-1] == ("experts",):
+            return self._stacked(segments[-1].removesuffix("_blocks"))
         if segments[-1] not in ("weight", "bias", "qweight", "weight_packed") or len(segments) < 2:
             return None
         module, around = segments[-2], set(list(segments[:-2]))
@@ -76,6 +78,16 @@ class _Formulas:
         if segments[-1] == "bias" and len(found.shapes[0]) == 2:
             return _Expected([(shape[0],) for shape in found.shapes], found.formula)
         return found
+
+    def _stacked(self, name: str) -> _Expected | None:
+        """All experts in one tensor, either way round; their number is held against the config elsewhere."""
+        if name not in ("gate_up_proj", "down_proj") or not (self.experts and self.moe and self.hidden):
+            return None
+        width = 2 * self.moe if name == "gate_up_proj" else self.moe
+        word = "moe_intermediate_size" + (" x 2" if name == "gate_up_proj" else "")
+        rows = (width, self.hidden) if name == "gate_up_proj" else (self.hidden, width)
+        shapes = [(self.experts, *rows), (self.experts, *rows[::-1])]
+        return _Expected(shapes, f"[experts, {word} and hidden_size]")
 
     def _attention(self, module: str) -> _Expected | None:
         if self.kv_rank:
@@ -191,6 +203,12 @@ def _checkable(seen: Seen) -> Iterable[tuple[Counted, _Expected]]:
 
 
 def _fits(item: Counted, expected: _Expected) -> bool:
+    if (
+        len(expected.shapes[0]) == 3 and item.group.shape and item.group.shape[0]
+    ):  # stacked experts, one by one
+        each = item.params / item.group.count / item.group.shape[0]
+        alike = any(item.group.shape[1:] == shape[1:] for shape in expected.shapes)
+        return abs(each - prod(expected.shapes[0][1:])) <= _TOLERANCE * each if item.packing else alike
     if item.packing:
         held = item.params / item.group.count
         return any(abs(held - prod(shape)) <= _TOLERANCE * prod(shape) for shape in expected.shapes)

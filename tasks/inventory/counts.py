@@ -105,7 +105,7 @@ def active_params(
     Args:
         counted: all groups.
         experts: routed experts a layer; 0 where there are none.
-        top_k: of them chosen for a token; 0 counts every expert as active.
+        top_k: of them chosen for a token; 0, or more than there are, counts every expert as active.
         head_is_embedding: whether the embedding's matrix also is the head. It then counts once, and leaving
             the embedding out still leaves it in as the head, which is what its multiplications cost.
     """
@@ -114,7 +114,7 @@ def active_params(
         if item.place.part == "text":
             role = item.place.role
             sums[role if role in sums else "other"] += item.params
-    routed = sums["expert"] * top_k // experts if experts and top_k else sums["expert"]
+    routed = sums["expert"] * min(top_k, experts) // experts if experts and top_k else sums["expert"]
     body = sums["other"] + routed
     head = sums["embedding"] if head_is_embedding and not sums["head"] else sums["head"]
     embedding = 0 if head_is_embedding else sums["embedding"]
@@ -157,6 +157,14 @@ def text_layers(counted: Iterable[Counted]) -> Sequence[LayerCount]:
     return [
         LayerCount(f"{stack}.{index}", index, tuple(found[stack, index])) for stack, index in sorted(found)
     ]
+
+
+def main_stack(layers: Sequence[LayerCount]) -> Sequence[LayerCount]:
+    """The layers of the deepest stack; of two equally deep ones the decoder."""
+    stacks: dict[str, list[LayerCount]] = {}
+    for layer in layers:
+        stacks.setdefault(layer.name.rpartition(".")[0], []).append(layer)
+    return max(stacks.values(), key=lambda stack: (len(stack), "encoder" not in stack[0].name), default=[])
 
 
 def pattern_table(counted: Iterable[Counted]) -> Sequence[TensorPattern]:

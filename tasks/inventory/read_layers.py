@@ -19,7 +19,8 @@ _ENCODERS = frozenset({
     "vit", "vit_mae", "vit_msn", "deit", "beit", "dinov2", "dinov2_with_registers", "dinov3_vit", "ijepa",
     "data2vec-text", "data2vec-audio", "data2vec-vision", "clip", "clip_text_model", "clip_vision_model",
     "siglip", "siglip2", "siglip_text_model", "siglip_vision_model", "wav2vec2", "wav2vec2-bert", "hubert",
-    "wavlm", "unispeech", "unispeech-sat", "videomae", "vivit", "timesformer", "audio-spectrogram-transformer",
+    "wavlm", "unispeech", "unispeech-sat", "videomae", "vivit", "timesformer",
+    "audio-spectrogram-transformer",
 })  # fmt: skip
 _CROSS = frozenset({"encoder_attn", "encdecattention", "crossattention", "cross_attn", "cross_attention"})
 

@@ -59,7 +59,8 @@ def test_irregular_layer() -> None:
     tensors = smollm2_tensors()
     del tensors["model.layers.11.self_attn.k_proj.weight"]
     found = findings(SMOLLM2, tensors)
-    assert found["INV028"].message.startswith("layers 11 lack model.layers.{l}.self_attn.k_proj.weight")
+    assert found["INV091"].message.startswith("layer 11 has no key projection of the attention")
+    assert found["INV091"].severity == "error"
 
 
 def test_shape_against_config() -> None:

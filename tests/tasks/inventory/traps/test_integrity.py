@@ -354,3 +354,119 @@ def test_trap_12_ninety_nine_experts_of_58_layers_are_one_finding() -> None:
     (finding,) = of(record, "INV021")
     assert "layers 3-60, experts 157-255" in finding.message
     assert str(58 * 99) in finding.message
+
+
+ATTENTION = "model.layers.1.self_attn."
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        (ATTENTION, "layer 1 has no attention"),
+        ("model.layers.1.self_attn.o_proj", "layer 1 has no output projection of the attention"),
+        ("model.layers.1.block_sparse_moe.gate", "layer 1 has no router"),
+        ("model.layers.1.block_sparse_moe", "layer 1 has no routed experts and no router"),
+        ("self_attn.o_proj", "all 2 layers have no output projection of the attention"),
+        ("model.embed_tokens", "no embedding of tokens"),
+        ("model.norm", "no weight of the last norm"),
+    ],
+)
+def test_trap_12_a_weight_that_a_layer_lacks_is_an_error(tmp_path: Path, lost: str, said: str) -> None:
+    tensors = {name: kind for name, kind in mixtral_tensors().items() if lost not in name}
+    write_config(tmp_path, MIXTRAL)
+    write_sharded(tmp_path, layout(tensors), 2)
+    record = take(tmp_path)
+    (finding,) = of(record, "INV091")
+    assert said in finding.message
+    assert (finding.severity, record.verdict) == ("error", Verdict.FAIL)
+
+
+def test_trap_12_a_hole_of_one_weight_among_many_layers_of_an_unknown_family(tmp_path: Path) -> None:
+    config = {**MIXTRAL, "model_type": "strange", "num_hidden_layers": 6}
+    tensors = mixtral_tensors()
+    for layer in range(2, 6):
+        for name, kind in mixtral_tensors().items():
+            if ".layers.1." in name:
+                tensors[name.replace(".layers.1.", f".layers.{layer}.")] = kind
+    del tensors["model.layers.3.input_layernorm.weight"]
+    write_config(tmp_path, config)
+    write_sharded(tmp_path, layout(tensors), 2)
+    (finding,) = of(take(tmp_path), "INV091")
+    assert finding.message.startswith("layer 3 lacks model.layers.{l}.input_layernorm.weight")
+    write_config(tmp_path, {**config, "no_norm_layers": [3]})  # the config says so itself
+    assert of(take(tmp_path), "INV091") == []
+    assert of(take(tmp_path), "INV028") != []
+
+
+def test_trap_12_a_file_without_tensors(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    write_raw(tmp_path / "model.safetensors", b"{}")
+    record = take(tmp_path)
+    (finding,) = of(record, "INV092")
+    assert (finding.severity, record.facts.readiness.state) == ("error", "broken")
+
+
+def test_trap_12_experts_in_one_tensor_are_counted(tmp_path: Path) -> None:
+    config = {**MIXTRAL, "model_type": "qwen3_moe", "moe_intermediate_size": 16, "num_experts_per_tok": 9}
+    tensors = {name: kind for name, kind in mixtral_tensors().items() if ".block_sparse_moe." not in name}
+    experts, hidden = MIXTRAL["num_local_experts"], MIXTRAL["hidden_size"]
+    for layer in range(2):
+        at = f"model.layers.{layer}.mlp"
+        held = experts - layer
+        tensors[f"{at}.gate.weight"] = ("bf16", (experts, hidden))
+        tensors[f"{at}.experts.gate_up_proj"] = ("bf16", (held, 32, hidden))
+        tensors[f"{at}.experts.down_proj"] = ("bf16", (held, hidden, 16 - layer))
+    write_config(tmp_path, config)
+    write_sharded(tmp_path, layout(tensors), 2)
+    record = take(tmp_path)
+    messages = [finding.message for finding in of(record, "INV021")]
+    assert messages == [
+        f"model.layers.{{l}}.mlp.experts.{name} holds {experts - 1} experts in layers 1, "
+        f"the config states {experts}"
+        for name in ("gate_up_proj", "down_proj")
+    ]
+    assert any("down_proj" in finding.message for finding in of(record, "INV027"))
+    assert "9 of" in of(record, "INV093")[0].message  # and no more are counted than there are
+    assert record.facts.active_params.with_embedding_and_head <= record.facts.totals.logical_params
+
+
+def test_trap_06_two_whole_sets_of_one_name_are_two_sets(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    write_sharded(tmp_path, layout(mixtral_tensors()), 2)
+    write_sharded(tmp_path, layout(mixtral_tensors()), 3)  # the index is of these
+    record = take(tmp_path)
+    assert len(record.facts.shards) == 3
+    assert of(record, "INV007") == []
+    (copy,) = record.facts.redundant
+    assert (copy.files, copy.redundant) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["model part {} of 3", "model-rank-{}-part-0", "weights_{}_final"])
+def test_trap_04_files_whose_names_do_not_tell_are_one_set(tmp_path: Path, form: str) -> None:
+    write_config(tmp_path)
+    tensors = list(layout(mixtral_tensors()).items())
+    for number in range(3):
+        part = dict(tensors[number::3])
+        write_filled(tmp_path / f"{form.format(number)}.safetensors", part)
+    record = take(tmp_path)
+    assert record.facts.totals.tensors == 41
+    assert [finding.code for finding in record.findings if finding.severity == "error"] == []
+    assert len(of(record, "INV006")) == 1
+
+
+def test_trap_04_an_index_beside_the_shards_in_a_folder_is_used(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    (tmp_path / "weights").mkdir()
+    write_sharded(tmp_path / "weights", layout(mixtral_tensors()), 2)
+    record = take(tmp_path)
+    assert record.facts.totals.tensors == 41
+    assert record.facts.reconciliation.index.path == f"weights/{INDEX}"
+    assert of(record, "INV006") == []
+
+
+def test_trap_04_a_number_beyond_the_total_is_told(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    tensors = list(layout(mixtral_tensors()).items())
+    for number in (1, 2):
+        write_filled(tmp_path / f"model-0000{number}-of-00001.safetensors", dict(tensors[number - 1 :: 2]))
+    assert any("beyond the 1" in finding.message for finding in of(take(tmp_path), "INV029"))
