@@ -49,7 +49,7 @@ def plain_format(group: Group, near: Neighbours, declared: QuantizationPart | No
     if len(group.shape) < 2 or (group.dtype == "uint8" and scale is None and declared is None):
         return None
     columns = group.shape[-1]
-    fp4 = fp4_bytes(group, scale, 2 * columns, name)
+    fp4 = fp4_bytes(group, scale, 2 * columns, near.agreed(group, declared))
     if fp4 is not None:
         second = second_scales(group) if fp4.scheme == "nvfp4" else ()
         return replace(fp4, needs=(*fp4.needs, *second, *activation_needs(group, declared)))

@@ -44,19 +44,21 @@ def _layout(
     """The layout that most of what stands beside the words speaks for: one wrong shape decides nothing."""
     width, (rows, columns) = BITS[group.dtype], _matrix(group.shape)
     said = {"gptq": 0, "awq": 0, "gemv": 0}
-    if declared is not None and declared.scheme in said:
-        said[declared.scheme] += 1
+    if declared is not None:
+        said["gptq"] += declared.scheme == "gptq"
+        said["awq"] += declared.scheme == "awq"
+        said["gemv"] += declared.scheme == "awq"
     said["gptq"] += order is not None
     if scales is not None and scales.shape:
         last = scales.shape[-1]
         said["gptq"] += last == columns
         said["awq"] += last > columns and whole_quotient(columns * width, last) in USUAL_BITS
-        said["gemv"] += len(scales.shape) > 1 and scales.shape[-2] == rows and last != columns
+        said["gemv"] += len(scales.shape) > 1 and scales.shape[-2] == rows
     if zeros is not None and zeros.shape:
         last = zeros.shape[-1]
         said["gptq"] += last < columns and whole_quotient(last * width, columns) in USUAL_BITS
         said["awq"] += last == columns
-        said["gemv"] += len(zeros.shape) > 1 and zeros.shape[-2] == rows and last != columns
+        said["gemv"] += len(zeros.shape) > 1 and zeros.shape[-2] == rows
     return max(said, key=lambda name: said[name])
 
 

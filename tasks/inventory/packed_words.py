@@ -21,7 +21,7 @@ def compressed_format(
     scale = near.first(group, f"{base}_scale")
     columns = group.shape[-1] if group.shape else 0
     if BITS[group.dtype] == 8:
-        fp4 = fp4_bytes(group, scale, 2 * columns, "weight_packed")
+        fp4 = fp4_bytes(group, scale, 2 * columns, near.agreed(group, declared))
         if fp4 is None and scale is None:
             nv = declared is not None and declared.scheme == "nvfp4"
             size = NVFP4_GROUP if nv or declared is None else MX_GROUP

@@ -66,8 +66,9 @@ class Neighbours:
         return self._at.get((text, group.layer), ())
 
     def first(self, group: Group, *texts: str) -> Group | None:
-        """The first of these patterns that is there."""
-        return next((found[0] for text in texts if (found := self.near(text, group))), None)
+        """The first of these patterns that is there, in the shape that most of its tensors have."""
+        found = next((near for text in texts if (near := self.near(text, group))), ())
+        return max(found, key=lambda side: side.count, default=None)
 
 
 def alike(group: Group, declared: QuantizationPart | None) -> Hashable:
@@ -112,17 +113,31 @@ def second_scales(group: Group) -> tuple[Need, ...]:
     return (Need(names, "second-level scale", one_or_leading(group.shape), wanted="error"),)
 
 
-def fp4_bytes(group: Group, scale: Group | None, columns: int, name: str) -> WeightFormat | None:
-    """Two fp4 weights a byte, told by the number and the dtype of the scales in a row."""
-    if scale is None or len(scale.shape) < 2 or not columns:
+def fp4_bytes(
+    group: Group, scale: Group | None, columns: int, agreed: tuple[int, int] | None
+) -> WeightFormat | None:
+    """Two fp4 weights a byte, told by the number and the dtype of the scales in a row.
+
+    Args:
+        group: bytes.
+        scale: beside them.
+        columns: weights in a row, if it is fp4.
+        agreed: bits and group of most weights that must be stored like these; they hold where one scale is
+            of a wrong shape.
+    """
+    if scale is None or not columns:
         return None
-    groups, names = scale.shape[-1], scale_names(group.pattern.text)
-    if scale.dtype in ("e8m0", "uint8") and groups == -(-columns // MX_GROUP):
+    groups, names = scale.shape[-1] if len(scale.shape) > 1 else 0, scale_names(group.pattern.text)
+    exponents, eighths = scale.dtype in ("e8m0", "uint8"), scale.dtype.startswith("fp8")
+    if exponents and groups == -(-columns // MX_GROUP):
         reason = f"fp4: {groups} E8M0 scales x {MX_GROUP} = 2 x {columns // 2} columns"
         size, scheme = MX_GROUP, "mxfp4"
-    elif scale.dtype.startswith("fp8") and groups == -(-columns // NVFP4_GROUP):
+    elif eighths and groups == -(-columns // NVFP4_GROUP):
         reason = f"nvfp4: {groups} FP8 scales x {NVFP4_GROUP} = 2 x {columns // 2} columns"
         size, scheme = NVFP4_GROUP, "nvfp4"
+    elif agreed in ((4, MX_GROUP), (4, NVFP4_GROUP)) and (exponents or eighths):
+        size, scheme = (MX_GROUP, "mxfp4") if exponents else (NVFP4_GROUP, "nvfp4")
+        reason = f"{scheme}, as most weights of its kind: 2 x {columns // 2} columns"
     else:
         return None
     need = Need(names, "scale", grouped_scale(group.shape, size, 2))

@@ -41,7 +41,9 @@ class StoredWeights:
                 continue
             declared = self._part_of(group)
             found = weight_format(group, self.near, declared)
-            if found is not None and found.packing is not None and isinstance(found.group, int):
+            if found is None or not isinstance(found.group, int):
+                continue
+            if self.near.first(group, *found.needs[0].names) is not None:  # without a scale it shows nothing
                 key = alike(group, declared)
                 bits = 0 if "assumed" in found.doubt else found.bits
                 votes.setdefault(key, Counter())[bits, found.group] += group.count
