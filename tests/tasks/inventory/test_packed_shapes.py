@@ -152,7 +152,7 @@ def test_all_of_them_in_another_form_are_one_contradiction_a_pattern(
 
 
 def gemv(module: str, rows: int, columns: int) -> Layout:
-    """AutoAWQ's `calculate_zeros_width`: in groups of 32 the zero points of a row take four words or eight."""
+    """AutoAWQ's `calculate_zeros_width`: in groups of 32 a row of zero points takes four words or eight."""
     zeros = 4 * ceil(ceil(columns // 32 / 8) / 4)
     return {
         f"{module}.qweight": ("I32", (rows, columns // 8)),
