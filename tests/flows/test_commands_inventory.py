@@ -5,14 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import pty
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from day0.flows import cli
+from day0.adapters.base.errors import SourceError
+from day0.adapters.models.expected_run import ask_expected
+from day0.flows import cli, commands_inventory
+from support.local_hub import LocalHub
 from support.raw_checkpoints import write_sharded
 from support.small_releases import SMOLLM2, smollm2_tensors
 
@@ -166,3 +172,129 @@ def test_an_inventory_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert answer.stderr.splitlines()[-1] == "0 []"
+
+
+def test_notes_are_told_after_the_findings(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inventory", release("a", auto_map={"AutoModel": "m.A", "AutoConfig": "m.A"})]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    acting = next(number for number, line in enumerate(lines) if line.startswith(("warning", "Nothing")))
+    note = next(number for number, line in enumerate(lines) if line.startswith("note     INV060"))
+    assert acting < note < next(number for number, line in enumerate(lines) if line.startswith("parameters"))
+    text = " ".join(" ".join(lines).split())
+    assert "asks for 1 class of" not in text
+    assert "INV016 the configs ask for 1 class of the repository's own code: m.A" in text
+    assert "INV069 a class that the configs name is in no file of the release: 'm.A'" in text
+    assert "1 class of its own asked for" in text
+    assert "trust-remote-code" not in text
+
+
+def test_four_witnesses_are_always_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inventory", release("a")]) == 0
+    lines = [line[14:] for line in capfd.readouterr().out.splitlines()]
+    assert any(line.startswith("tree: 4 files, 2 of weights with 269 MB: agree") for line in lines), lines
+    assert any(line.startswith("index: 272 tensors in 2 files") for line in lines)
+    assert "headers: 272 tensors in 2 files with 269 MB: agree" in lines
+    assert any(line.startswith("config: 30 layers, ") and ": agree" in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_lines_are_no_longer_than_the_screen(
+    columns: int, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main(["inventory", release("a", tie_word_embeddings=False)]) == 1
+    lines = capfd.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= columns
+    text = "\n".join(lines)
+    assert ("28,311,552" in text, "28.3M" in text) == (columns >= 100, columns < 100)
+    assert ("[B, T, 576]" in text) == (columns >= 100)
+
+
+def test_a_pipe_gets_the_same_width_everywhere(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert cli.main(["inventory", release("a")]) == 0
+    assert 100 < max(map(len, capfd.readouterr().out.splitlines())) <= 120
+
+
+def on_a_terminal(arguments: list[str], columns: int) -> str:
+    """What stands on a real terminal of that width, standard output and error as they come."""
+    master, slave = pty.openpty()
+    termios.tcsetwinsize(slave, (50, columns))
+    code = f"import sys\nfrom day0.flows.cli import main\nsys.exit(main({arguments!r}))"
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    environment["TERM"] = "xterm"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=slave, stdout=slave, stderr=slave, env=environment
+    ) as process:
+        os.close(slave)
+        pieces = []
+        try:
+            while piece := os.read(master, 65536):
+                pieces.append(piece)
+        except OSError:  # the last holder of the terminal is gone
+            pass
+        os.close(master)
+        assert process.wait(timeout=60) == 0
+    return b"".join(pieces).decode()
+
+
+def test_the_bar_is_gone_before_the_answer_is_printed() -> None:
+    model = release("a")
+    for arguments in (["inventory", model], ["inventory", "diff", model, model]):
+        told = on_a_terminal(arguments, 80)
+        first = "./a at " if arguments[1] == model else "Nothing changed."
+        before, after = told.split(first, 1)
+        assert before.endswith(("\n", "\x1b[?25h")), before[-80:]
+        assert "headers" in before
+        assert "\x1b" not in after, "nothing is drawn again below"
+        assert "2/2" not in after
+
+
+def test_what_the_config_implies_shows_that_it_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[int, int, str]] = []
+    command = [sys.executable, "-c", "import time; time.sleep(1.5)"]
+    answer = ask_expected({}, command=command, progress=lambda step, *state: told.append(state))
+    assert answer.reason
+    assert told[0][:2] == (0, 1)
+    assert told[1] == (0, 1, "transformers, in a process of its own, 1 s")
+    assert told[-1][:2] == (1, 1)
+
+
+def test_staging_is_in_the_json(local_hub: LocalHub, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = Path("small")
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(SMOLLM2))
+    shards = write_sharded(folder, {"model.norm.weight": ("BF16", (576,))}, 1)
+    local_hub.add("org/small", folder)
+    cli.main(["inventory", "org/small", "--stage", "--json"])
+    staging = json.loads(capfd.readouterr().out)["staging"]
+    assert staging["state"] == "staged"
+    assert staging["fetched_bytes"] >= shards[0].stat().st_size
+    assert Path(staging["folder"], shards[0].name).exists()
+    assert staging["gb_per_second"] > 0
+    cli.main(["inventory", "./small", "--stage", "--json"])
+    assert json.loads(capfd.readouterr().out)["staging"]["state"] == "local"
+
+
+def test_a_staging_that_fails_is_in_the_json_too(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(model: str, record: object) -> None:
+        raise SourceError("there is no room", code="E210")
+
+    monkeypatch.setattr(commands_inventory, "stage_release", full)
+    assert cli.main(["inventory", release("a"), "--stage", "--json"]) != 0
+    captured = capfd.readouterr()
+    shape = json.loads(captured.out)
+    assert shape["totals"]["tensors"] == 272
+    assert (shape["staging"]["state"], shape["staging"]["code"]) == ("failed", "E210")
+    assert "[E210]" in captured.err
+
+
+def test_the_verb_has_the_flags_that_it_uses(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["inventory", "--help"]) == 0
+    text = capfd.readouterr().out
+    assert {"--revision", "--offline", "--store", "--json"} <= set(text.split())
+    assert not {"--prompt", "--probe-budget", "--memory", "--timeout", "--worker-command"} & set(text.split())
