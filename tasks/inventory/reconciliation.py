@@ -247,7 +247,7 @@ def _total_is(index: IndexSummary, seen: Seen) -> str:
 
 def _config(seen: Seen, compared: Compared) -> ConfigEvidence:
     answer = seen.answer
-    if answer.reason or not seen.counted:
+    if answer.reason or not seen.counted or seen.release.checkpoint.format == "gguf":
         checked = arithmetic_checked(seen)
         return ConfigEvidence(
             status="arithmetic" if checked else "unverified",
