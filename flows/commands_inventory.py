@@ -23,7 +23,7 @@ from .inventory_text import inventory_text
 from .progress_display import show_progress
 from .settings import run_options
 from .single_stage import run_up_to
-from .staging_run import stage_release
+from .staging_run import stage_release, with_failure
 from .terminal import printable, say, stdout_for_data, write_json
 from .text_layout import columns_of
 
@@ -79,13 +79,13 @@ def inventory(
             data.writelines(f"{printable(line)}\n" for line in lines)
         data.flush()
         if stage:
-            _stage(data, model, record, json=flags.json)
+            record = _stage(data, model, record, json=flags.json)
     return exit_status(record.verdict)
 
 
-def _stage(data: TextIO, model: str, record: InventoryRecord, *, json: bool) -> None:
-    """Stages; the JSON of the inventory waits for what became of it, and comes also where it failed."""
-    told: Mapping[str, Any] = {}
+def _stage(data: TextIO, model: str, record: InventoryRecord, *, json: bool) -> InventoryRecord:
+    """Stages; the record with what became of it, which where it failed is a finding of its own."""
+    told: Mapping[str, Any]
     try:
         with show_progress():
             staging = stage_release(model, record)
@@ -93,10 +93,11 @@ def _stage(data: TextIO, model: str, record: InventoryRecord, *, json: bool) -> 
         say(staging.text)
     except Day0Error as error:
         told = {"state": "failed", "code": error.code, "problem": error.message}
-        raise
-    finally:
-        if json and told:
-            write_json(data, {**record_json(record), "staging": told})
+        record = with_failure(record, error)
+        say(str(error))
+    if json:
+        write_json(data, {**record_json(record), "staging": told})
+    return record
 
 
 def _check_csv(place: str | None, json: bool) -> None:

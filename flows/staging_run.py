@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.source import Source
 from day0.adapters.sources.staging import Staged, stage_files, stager_of
 from day0.reports.words import bytes_text, seconds_text
+from day0.tasks.finding import Subject, make_finding, verdict_of
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.staging_order import staging_order
+
+_WRONG = ("E206", "E207", "E211")  # the bytes are not those that the listing vouches for
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,20 @@ def stage_release(model: str, record: InventoryRecord) -> Staging:
         return _local(name, f"the files of {name} are on this machine")
     wanted = staging_order(release.checkpoint, record.facts, source.files())
     return _summary(source, stage_files(source, wanted, log_progress))
+
+
+def with_failure(record: InventoryRecord, error: Day0Error) -> InventoryRecord:
+    """The record of a release whose weights could not be staged.
+
+    Wrong content is an error of the release as it is served; a full disk or a broken line decides nothing.
+    """
+    code = "INV080" if error.code in _WRONG else "INV088"
+    subject = Subject(kind="model", name="staging")
+    finding = make_finding(
+        code, subject, f"staging failed: {error.message}", evidence=[error.code], remedy=error.remedy or None
+    )
+    findings = (*record.findings, finding)
+    return record.model_copy(update={"findings": findings, "verdict": verdict_of(findings)})
 
 
 def _local(folder: str, why: str) -> Staging:

@@ -16,6 +16,7 @@ from day0.adapters.sources.paths import is_inside
 
 from .index_json import parse_index
 from .naming import natural_key
+from .safetensors_header import POINTER, describe_pointer
 from .strict_json import JsonError, shorten
 
 SUFFIX = ".safetensors.index.json"
@@ -59,7 +60,11 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
     if size > MAX_INDEX_BYTES:
         return None, [_invalid(path, f"it has {size} bytes, more than {MAX_INDEX_BYTES}")]
     try:
-        parsed = parse_index(source.read(path))
+        data = source.read(path)
+        if data.startswith(POINTER):
+            reason = f"it is a git-lfs pointer, not the file ({describe_pointer(data)}): run `git lfs pull`"
+            return None, [_invalid(path, reason)]
+        parsed = parse_index(data)
     except (JsonError, SourceError) as error:
         return None, [_invalid(path, str(error))]
     claims = parsed.get("weight_map") if isinstance(parsed, dict) else None

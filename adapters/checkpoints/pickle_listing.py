@@ -7,6 +7,7 @@ pickle.
 from __future__ import annotations
 
 import pickle
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,11 +24,15 @@ SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill
 MAX_FILES = 1000
 MAX_FETCHED = 32_000_000  # bytes of opcodes of one file
 _READERS = 8
+_FURTHER = 100  # pickles behind the first one of a bare stream
+_TAIL = 22 + 65_535  # bytes in which the end of a zip's directory must stand
+_DIRECTORY_END = b"PK\x05\x06"
 _HEAD = 1 << 16
 _MAGIC = 0x1950A86A20F9469CFC6C  # torch/serialization.py, first pickle of the old stream
 _STREAM = 5  # pickles of the old stream: magic, protocol, system, object, keys
 _PACKED = {b"7z\xbc\xaf": "a 7z archive", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz",
            b"BZh": "bzip2", b"Rar!": "a rar archive"}  # fmt: skip
+_LOADED = re.compile(r"(^|/)(pytorch_model|adapter_model|consolidated)[^/]*\.(bin|pth?|ckpt)$")
 _FIRST = frozenset(b"\x80(]})cilFGIJKLMNSTUVXCB.")  # opcodes that a pickle may start with
 # Walking keeps up to some 100 MB of a hostile file; fetching is what goes side by side.
 _WALKING = threading.Lock()
@@ -79,6 +84,8 @@ def list_pickle(source: Source, file: SourceFile) -> PickleListing:
         found.error = str(error)
     except SourceError as error:
         found.error = f"cannot be read: {error.message}"
+    if not found.container and not found.error and _LOADED.search(file.path):
+        found.error = "is no pickle, though loaders take a file of this name for one"
     names = sorted(found.opcodes.globals)
     foreign = tuple(name for name in names if not is_plain(name))
     return PickleListing(
@@ -132,6 +139,26 @@ def _list(fetch: Fetch, size: int, found: _Found) -> None:
         packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
         if packed:
             raise PickleError(f"is packed as {packed}, which is not unpacked here")
+        _list_hidden(fetch, size, found)
+
+
+def _list_hidden(fetch: Fetch, size: int, found: _Found) -> None:
+    """A zip archive behind other bytes: its directory stands at the end, where loaders look for it."""
+    tail = fetch(max(0, size - _TAIL), size)
+    place = tail.rfind(_DIRECTORY_END)
+    if place < 0:
+        return
+    found.container = "zip"
+    end = max(0, size - _TAIL) + place
+    length, offset = (int.from_bytes(tail[place + at : place + at + 4], "little") for at in (12, 16))
+    before = max(
+        0, end - length - offset
+    )  # offsets count from the archive's own first byte, or from the file's
+    if before:
+        _list_archive(_shifted(fetch, before), size - before, found)
+    else:
+        _list_archive(fetch, size, found)
+    raise PickleError("does not begin with an archive, and one stands behind the first bytes")
 
 
 def _list_archive(fetch: Fetch, size: int, found: _Found) -> None:
@@ -164,12 +191,33 @@ def _list_stream(fetch: Fetch, size: int, found: _Found) -> None:
         if not stated and found.opcodes.number <= 8 and not found.opcodes.globals:
             # Raw numbers whose first bytes happen to be opcodes.
             found.container, found.opcodes = "", Opcodes()
+            _list_hidden(fetch, size, found)
             return
         raise
     if found.opcodes.integer == _MAGIC:
         found.container = "legacy"
         for _ in range(_STREAM - 1):
             end = _walk(fetch, size, end, found)
+        return  # raw numbers follow
+    _list_further(fetch, size, end, found)
+
+
+def _list_further(fetch: Fetch, size: int, end: int, found: _Found) -> None:
+    """Pickles behind the first one's end, which no loader of weights reads and another program may."""
+    rest = size - end
+    for number in range(_FURTHER):
+        if end >= size or fetch(end, end + 1)[0] not in _FIRST:
+            break
+        try:
+            end = _walk(fetch, size, end, found)
+        except PickleError as error:
+            raise PickleError(
+                f"goes on for {rest} bytes behind the pickle's end; what follows {error}"
+            ) from None
+        if number == _FURTHER - 1 and end < size:
+            break
+    if rest:
+        raise PickleError(f"goes on for {rest} bytes behind the pickle's end")
 
 
 def _list_tar(fetch: Fetch, size: int, found: _Found) -> None:

@@ -20,6 +20,12 @@ from .release_config import MAX_CONFIG_BYTES, parse_config
 
 CONFIG = "config.json"
 SAFETENSORS = ".safetensors"
+# Files that tell what a repository without a config is.
+_KINDS = {
+    "adapter_config.json": "is an adapter (adapter_config.json), such as LoRA makes them, without its base model",
+    "model_index.json": "is a pipeline of diffusers (model_index.json), whose parts have their own folders and "
+    "configs",
+}
 # Vendors' own configs, read where there is no config.json: names and shapes are worth an inventory.
 VENDOR_CONFIGS = ("params.json",)
 
@@ -76,7 +82,9 @@ def has_weights(source: Source) -> bool:
 
 
 def _no_config(source: Source) -> Anomaly:
-    message = f"{source.name} has weights and no {CONFIG}: names, dtypes and shapes are all that is known"
+    paths = {file.path for file in source.files()}
+    kind = next((said for name, said in _KINDS.items() if name in paths), "has weights and no " + CONFIG)
+    message = f"{source.name} {kind}: names, dtypes and shapes are all that is known"
     return Anomaly(code="no_config", subject="release", message=message, evidence=CONFIG)
 
 

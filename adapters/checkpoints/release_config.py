@@ -8,6 +8,7 @@ from typing import Any
 
 from day0.adapters.base.errors import InputError
 
+from .safetensors_header import POINTER, describe_pointer
 from .strict_json import has_lone_surrogate
 
 MAX_CONFIG_BYTES = 10_000_000  # huggingface.js stops there too; the largest published one has 3.1 MB
@@ -31,6 +32,12 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     if len(data) > MAX_CONFIG_BYTES:
         raise _unusable(
             where, f"has {len(data)} bytes, more than the {MAX_CONFIG_BYTES} that a config may have"
+        )
+    if data.startswith(POINTER):
+        raise InputError(
+            f"{where} is a git-lfs pointer, not the file ({describe_pointer(data)})",
+            code="E103",
+            remedy="Run `git lfs pull` in the folder, or download the release anew.",
         )
     if data.count(b",") + data.count(b":") > MAX_SEPARATORS:
         raise _unusable(where, f"holds more than the {MAX_SEPARATORS} keys and values that a config may have")

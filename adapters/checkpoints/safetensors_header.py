@@ -26,7 +26,7 @@ MAX_STRICT_BYTES = (
 )  # of a broken header that is searched for its fault; each byte becomes ten in memory
 LENGTH_BYTES = 8  # the header's own length, little-endian, stands first
 MAX_HEADER_BYTES = 100_000_000  # MAX_HEADER_SIZE of the crate
-_POINTER = b"version https://git-lfs"
+POINTER = b"version https://git-lfs"
 _POINTER_FIELD = re.compile(rb"^(oid sha256:([0-9a-f]{64})|size ([0-9]{1,20}))$", re.MULTILINE)
 
 
@@ -61,7 +61,7 @@ def header_length(first: bytes, file_size: int) -> int:
     Raises:
         HeaderError: `too_small`, `lfs_pointer`, `header_too_large` or `header_truncated`.
     """
-    if first.startswith(_POINTER[:LENGTH_BYTES]):
+    if first.startswith(POINTER[:LENGTH_BYTES]):
         raise HeaderError("lfs_pointer", "a git-lfs pointer stands where the weights should be")
     if len(first) < LENGTH_BYTES:
         raise HeaderError("too_small", f"{file_size} bytes are too few for a safetensors file")

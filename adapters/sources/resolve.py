@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.source import Source
 
+from .hub_address import hub_address
 from .local import existing_path
 from .local import open_source as open_folder
 
@@ -46,6 +47,7 @@ def split_revision(model: str, revision: str | None = None) -> tuple[str, str | 
     Raises:
         InputError: E135, two different revisions are given; E104, the name is empty.
     """
+    model, revision = hub_address(model, revision)
     is_url = "://" in model  # there an @ before the last slash belongs to the address
     if existing_path(model) is None and "@" in (model.rpartition("/")[2] if is_url else model):
         name, _, named = model.rpartition("@") if is_url else model.partition("@")

@@ -42,6 +42,8 @@ def read_templates(
     found = islice(_found(held, tokenizer_config, others), MAX_TEMPLATES)
     templates = [_read(name[:_LONGEST], source[:_LONGEST], text) for name, source, text in found]
     findings = [_refused(template) for template in templates if template.error]
+    findings += _no_text("tokenizer_config.json", tokenizer_config)
+    findings += _no_text("chat_template.json", others)
     defaults = {template.sha256: template.source for template in templates if template.name == "default"}
     if len(defaults) > 1:
         sources = tuple(defaults.values())
@@ -85,6 +87,21 @@ def _found(
     text = others.get("chat_template")
     if isinstance(text, str):
         yield "default", "chat_template.json#/chat_template", text
+
+
+def _no_text(file: str, held: Mapping[str, Any]) -> Iterable[Finding]:
+    """What stands in a template's place and is no text; null means none."""
+    stated = held.get("chat_template")
+    if isinstance(stated, Mapping):
+        texts = list(stated.values())
+    elif isinstance(stated, list):
+        texts = [item.get("template") if isinstance(item, Mapping) else [item] for item in stated]
+    else:
+        texts = [] if stated is None else [stated]
+    wrong = [text for text in texts if not isinstance(text, str)]
+    if wrong:
+        message = f"chat_template of {file} holds a {type(wrong[0]).__name__} where a template's text belongs"
+        yield make_finding("INV065", _file(f"{file}#/chat_template"), message, evidence=[file])
 
 
 def _read(name: str, source: str, text: str) -> ChatTemplate:

@@ -50,9 +50,13 @@ def read_position(facts: ConfigFacts, layers: Sequence[Layer]) -> Position:
     )
 
 
-def stored_tables(counted: Iterable[Counted], position: Position) -> Iterable[Finding]:
-    """Stored frequency tables that have not one entry for each rotated pair (Kimi-K2: 56 for 32)."""
-    expected = position.rotary_dim // 2
+def stored_tables(counted: Iterable[Counted], facts: ConfigFacts, position: Position) -> Iterable[Finding]:
+    """Stored frequency tables that have not one entry for each rotated pair (Kimi-K2: 56 for 32).
+
+    A stored table shows that the model rotates, also where the config leaves that to its class.
+    """
+    rotary = position.rotary_dim or _rotary(facts, _parameters(facts.text)[0])[0]
+    expected = rotary // 2
     odd: dict[tuple[str, int], list[Counted]] = {}
     for item in counted:
         group = item.group
@@ -64,7 +68,7 @@ def stored_tables(counted: Iterable[Counted], position: Position) -> Iterable[Fi
         number = sum(item.group.count for item in items)
         message = (
             f"{pattern} is stored {number} times with {size} entries in {items[0].group.dtype}; "
-            f"{position.rotary_dim} rotated elements of a head need {expected}"
+            f"{rotary} rotated elements of a head need {expected}"
         )
         evidence = [f"header of {items[0].group.example}", "config.json"]
         yield make_finding("INV074", Subject(kind="tensor", name=pattern), message, evidence=evidence)

@@ -61,8 +61,8 @@ _HEAD = frozenset({"lm_head", "embed_out", "score", "classifier", "output_layer"
                    "generator_predictions"})  # fmt: skip
 _FIRST_OF_HEAD = frozenset({"output", "head", "proj_out", "decoder"})  # alone before `weight` or `bias`
 # Parts of a head before or beside the matrix of one row a token: transforms, poolers, heads of labels.
-_NOT_OUTPUT = frozenset({"dense", "transform", "pooler", "classifier", "score", "out_proj", "seq_relationship",
-                         "vocab_transform", "generator_predictions"})  # fmt: skip
+_NOT_OUTPUT = frozenset({"dense", "transform", "pooler", "classifier", "score", "out_proj",
+                         "seq_relationship", "vocab_transform", "generator_predictions"})  # fmt: skip
 _ROPE_TABLES = frozenset({"rope_freqs", "rope_factors_long", "rope_factors_short"})  # GGUF, below `.weight`
 _ROUTER = frozenset(
     {"router", "gate", "ffn_gate_inp", "exp_probs_b", "moe_gate", "wg", "e_score_correction_bias"}

@@ -14,6 +14,8 @@ from .record_structure import SpecialToken, StatedIds
 
 USES = ("bos", "eos", "pad")
 _TOKEN_KEYS = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
+_STARTS = ("decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "sep_token_id",
+           "unk_token_id", "cls_token_id", "mask_token_id")  # fmt: skip
 _MAX_LISTED = 512  # special tokens in the record; some tokenizers reserve thousands
 _MAX_IDS = 1000  # of one statement
 _LONGEST = 200  # characters of a token's text in the record
@@ -135,6 +137,32 @@ def _out_of_range(stated: Sequence[StatedIds], rows: int) -> Iterable[Finding]:
                 f"{item.source} states {listed}; the vocabulary has {rows} rows, the last id is {rows - 1}"
             )
             yield make_finding("INV063", _subject(item.source), message, evidence=[item.source])
+
+
+def unknown_texts(texts: TokenTexts) -> Iterable[Finding]:
+    """Tokens with a use whose text has no id: a loader adds them behind the last one."""
+    for use in (*USES, "unk"):
+        for text, sources in texts.uses.get(use, {}).items():
+            if text and text not in texts.ids:
+                message = (
+                    f"{sources[0]} states {shorten(text)}, which the tokenizer's vocabulary does not have"
+                )
+                yield make_finding("INV062", _subject(sources[0]), message, evidence=sources)
+
+
+def start_out_of_range(
+    facts: ConfigFacts, generation: Mapping[str, Any] | None, rows: int
+) -> Iterable[Finding]:
+    """The tokens that a decoder begins with, or is made to begin and end with, which have no row."""
+    places = [("config.json#", facts.config), (f"config.json#{facts.pointer}", facts.text)]
+    places.append(("generation_config.json#", generation or {}))
+    stated = [
+        StatedIds(use="bos", source=f"{place}/{key}", ids=_ids(part[key]))
+        for place, part in dict(places).items()
+        for key in _STARTS
+        if key in part
+    ]
+    yield from _out_of_range(stated, rows)
 
 
 def _disagreements(stated: Sequence[StatedIds], generation: bool) -> Iterable[Finding]:

@@ -50,7 +50,7 @@ def read_structure(seen: Seen) -> Part:
         dtype=_dtype(seen),
     )
     findings = [
-        *stored_tables(seen.counted, structure.position),
+        *stored_tables(seen.counted, seen.facts, structure.position),
         *_bias_findings(seen, structure.attention),
         *_dtype_findings(seen, structure.dtype),
     ]

@@ -14,7 +14,14 @@ from .chat_templates import absent_finding, read_templates
 from .record_structure import Tokenizer
 from .roles import LOW_PRECISION
 from .seen import Part, Seen
-from .special_tokens import TokenTexts, special_tokens, stated_ids, token_findings
+from .special_tokens import (
+    TokenTexts,
+    special_tokens,
+    start_out_of_range,
+    stated_ids,
+    token_findings,
+    unknown_texts,
+)
 
 # Files that hold a vocabulary, the one that loaders prefer first.
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "tokenizer.model", "spiece.model",
@@ -25,6 +32,8 @@ _FILES = re.compile(
 )  # fmt: skip
 _TOKEN_EMBEDDINGS = ("embed_tokens", "wte", "word_embeddings", "token_embd", "tok_embeddings", "embed_in",
                      "shared", "embeddings", "embedding", "embed", "emb")  # fmt: skip
+# Vocabularies of which not every id has a text here.
+_NO_TEXTS = ("sentencepiece", "tiktoken", "tekken")
 _UNPACKED = LOW_PRECISION - {"uint8", "int32", "uint32", "int4", "fp4_e2m1"}
 
 
@@ -60,6 +69,9 @@ def read_tokenizer(seen: Seen) -> Part:
     )
     rows = tokenizer.embedding_rows or tokenizer.config_vocab_size
     findings += token_findings(tokenizer.stated_ids, texts, rows, generation=generation is not None)
+    findings += start_out_of_range(seen.facts, generation, rows)
+    if any(not kind.startswith(_NO_TEXTS) for kind in (item.kind for item in vocabularies.values())):
+        findings += unknown_texts(texts)
     findings += _remarks(seen, tokenizer, bool(vocabularies or broken))
     return Part({"tokenizer": tokenizer}, findings, _sources(seen, vocabularies))
 
@@ -124,7 +136,7 @@ def _sizes(seen: Seen, vocabulary: Vocabulary | None, texts: TokenTexts) -> Toke
     }
     if vocabulary is not None:
         # Texts of all ids are known in JSON vocabularies only; elsewhere ids up to the highest are taken.
-        by_text = not vocabulary.kind.startswith(("sentencepiece", "tiktoken", "tekken"))
+        by_text = not vocabulary.kind.startswith(_NO_TEXTS)
         taken = set(vocabulary.tokens.values()) if by_text else range(vocabulary.highest + 1)
         beside = {number for number in texts.added if number not in taken}
         sizes |= {

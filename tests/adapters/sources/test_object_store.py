@@ -188,7 +188,7 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     [
         (f"{URL}@v1", "E135"),
         ("https://example.invalid/models/x/", "E146"),
-        ("https://huggingface.co/org/model/tree/main", "E146"),
+        ("https://huggingface.co/datasets/org/set", "E146"),
         ("shelf://x/y", "E132"),
         ("s3://", "E104"),
         ("zip://nowhere.zip", "E104"),

@@ -1,4 +1,4 @@
-"""Models as transformers writes them: encoders, encoder-decoders, classifiers, recurrent ones. All are sound."""
+"""Models as transformers writes them, all sound: encoders, encoder-decoders, bare and recurrent ones."""
 
 from __future__ import annotations
 
