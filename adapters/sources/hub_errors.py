@@ -11,9 +11,7 @@ from .http_client import host_of
 from .http_failure import HttpFailure
 from .hub_settings import endpoint
 
-_TERMS = (
-    "Accept its terms on its page on the hub with the account of this token, and wait until it is granted."
-)
+_TERMS = "Accept its terms on its page with the account of the token (`hf auth login` or HF_TOKEN)."
 _LOG_IN = "Accept its terms on its page if you have not, and log in with `hf auth login` or set HF_TOKEN."
 
 

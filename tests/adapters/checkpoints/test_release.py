@@ -96,9 +96,13 @@ def test_non_finite_numbers_take_the_form_that_transformers_gives_them() -> None
 
 
 def test_a_folder_without_config(tmp_path: Path) -> None:
-    write_filled(tmp_path / "model.safetensors", {"a": ("F32", (2,))})
+    (tmp_path / "README.md").write_text("nothing else")
     with pytest.raises(InputError, match="E102"):
         open_release(str(tmp_path))
+    write_filled(tmp_path / "model.safetensors", {"a": ("F32", (2,))})
+    release = open_release(str(tmp_path))
+    assert (dict(release.config), list(release.checkpoint.tensors)) == ({}, ["a"])
+    assert "no_config" in [anomaly.code for anomaly in release.checkpoint.anomalies]
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:

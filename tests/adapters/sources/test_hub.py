@@ -176,7 +176,9 @@ def test_a_missing_repository_revision_and_config(hub: LocalHub, folder: Path) -
         open_release(MODEL, "no-such-branch")
     with pytest.raises(InputError, match="E131"):
         open_release(MODEL, "0" * 40)
-    (folder / "config.json").unlink()
+    for path in folder.iterdir():
+        if path.name == "config.json" or "safetensors" in path.name:
+            path.unlink()
     with pytest.raises(InputError, match="E102"):
         open_release(MODEL)
 

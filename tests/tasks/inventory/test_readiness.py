@@ -80,13 +80,13 @@ def test_a_config_alone(folder: Path) -> None:
     assert take(folder / "config.json").facts.readiness.state == "config_only"
 
 
-def test_a_short_shard_with_others_missing_is_still_arriving(folder: Path) -> None:
+def test_a_short_shard_is_broken_whatever_else_is_missing(folder: Path) -> None:
     paths = write_sharded(folder, LAYOUT, 3)
     paths[2].unlink()
     with paths[1].open("r+b") as file:
         file.truncate(paths[1].stat().st_size - 5)
     ready = take(folder).facts.readiness
-    assert ready.state == "arriving"
+    assert ready.state == "broken"
     assert any("shorter" in reason for reason in ready.reasons)
 
 
