@@ -10,14 +10,16 @@ import pytest
 from day0.reports.assemble import assemble
 from day0.reports.model import Report
 from day0.reports.page.build import build_page, unsourced_blocks
+from day0.reports.page.inventory_figures import inventory_figures
 from day0.reports.page.parts import Table
 from day0.reports.pointers import unsourced_numbers
 from day0.reports.render import render
 from day0.reports.strict_json import plain
-from day0.tasks.inventory.record import InventoryRecord
+from day0.tasks.inventory.record import InventoryRecord, RoleSize
 from day0.tasks.inventory.record_reconciliation import ExceptionRow, Readiness, Reconciliation, RedundantSet
 from day0.tasks.inventory.record_structure import SpecialToken, Tokenizer
 from day0.tasks.inventory.record_trust import Code, CodeCall, CodeFile, PickleFile
+from day0.tasks.inventory.record_verification import ContentPattern, Verification, VerifiedShard
 from day0.tasks.inventory.take import take_inventory
 from support.layouts import layout_release, make_release
 from support.small_releases import SMOLLM2, smollm2_tensors
@@ -106,6 +108,43 @@ def test_disagreements_and_readiness_come_first() -> None:
     assert state["release"] == "still arriving: what is there is sound"
     assert state["awaited"] == "2 files: x"
     assert state["all four"] == "5 tensors agree, 1,024 do not"
+
+
+def test_what_verification_showed() -> None:
+    shards = [
+        VerifiedShard(path="a", size=5, sha256="1", expected="1", state="as_before"),
+        VerifiedShard(path="b", size=5, sha256="2", expected="3", state="changed"),
+    ]
+    patterns = [
+        ContentPattern(pattern="x", dtype="bf16", role="norm", tensors=2, nan=3, bad_tensors=1, worst="x.1"),
+        ContentPattern(pattern="y", dtype="bf16", role="norm", tensors=1, max_abs=2.5),
+    ]
+    verification = Verification(
+        shards=shards, bytes=10, tensors=3, partly_checked=0, unchecked=0, nan=3, inf=0, zero_tensors=0,
+        patterns=patterns,
+    )  # fmt: skip
+    found = tables(with_facts(taken(), verification=verification))
+    told = dict(words(found["inventory--verification"]))
+    assert told["files"] == "1 as last verified, 1 changed since last verified"
+    assert [row[:2] for row in words(found["inventory--verified-shards"])] == [
+        ["b", "changed since last verified"]
+    ]
+    numbers = found["inventory--verified-numbers"]
+    assert words(numbers)[0] == ["x", "bf16", "2", "3", "0", "0", "0", "x.1"]
+    assert [row.status for row in numbers.rows] == ["fail", ""]
+
+
+def test_every_role_has_a_colour_of_its_own() -> None:
+    facts = taken(KIMI).facts
+    for number in (11, 16, 20):
+        roles = {
+            f"role{place}": RoleSize(params=99 - place, bytes=99 - place, dtypes={})
+            for place in range(number)
+        }
+        figure = inventory_figures(facts.model_copy(update={"roles": roles}))[0]
+        swatches = [key.css for key in figure.legend]
+        assert len(set(swatches)) == len(swatches) == min(number, 16)
+        assert figure.legend[-1].text == ("5 others" if number > 16 else f"role{number - 1}")
 
 
 def test_what_a_release_asks_to_be_trusted_with() -> None:
