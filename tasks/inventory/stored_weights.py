@@ -48,10 +48,7 @@ class StoredWeights:
                 bits = 0 if "assumed" in found.doubt else found.bits
                 votes.setdefault(key, Counter())[bits, found.group] += group.count
                 stated[key] = stated_form(declared)
-        return {
-            key: max(sorted(found), key=lambda form, own=stated[key], found=found: (found[form], form == own))
-            for key, found in votes.items()
-        }
+        return {key: _most(found, stated[key]) for key, found in votes.items()}
 
     def format(self, group: Group) -> WeightFormat | None:
         """How the weights of a group are stored; None for plain ones."""
@@ -64,6 +61,11 @@ class StoredWeights:
         """The packing of a weight; None where each element is one weight."""
         found = self.format(group)
         return found.packing if found else None
+
+
+def _most(votes: Mapping[tuple[int, int], int], stated: tuple[int, int]) -> tuple[int, int]:
+    """The form of most votes; of equally many the declared one."""
+    return max(sorted(votes), key=lambda form: (votes[form], form == stated))
 
 
 def _packs(group: Group) -> bool:
