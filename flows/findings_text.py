@@ -44,9 +44,9 @@ def finding_lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
         yield ""
     for note in notes[:_MOST_NOTES]:
         yield from wrapped(f"note     {note.code} {note.message}", width, "", _INDENT, _NOTE_LINES)
-    left = len(notes) - _MOST_NOTES
-    if left > 0:
-        yield f"... and {plural(left, 'more note')}; with --json"
+    more_notes = len(notes) - _MOST_NOTES
+    if more_notes > 0:
+        yield f"... and {plural(more_notes, 'more note')}; with --json"
 
 
 def _few_of_each(findings: Sequence[Finding]) -> Sequence[Finding]:
