@@ -55,14 +55,15 @@ def make_plan(inventory: InventoryRecord, profiles: Sequence[Profile] | None = N
 
 def _with_patterns(facts: InventoryFacts) -> InventoryFacts:
     """The facts with the tensors to plan with: of a bare config those that it implies."""
-    if facts.basis != "implied":
+    if facts.basis != "implied" or not can_plan(facts):
         return facts
     return facts.model_copy(update={"patterns": facts.implied.patterns})
 
 
 def can_plan(facts: InventoryFacts) -> bool:
-    """Whether there are bytes and layers to plan with."""
-    return bool((facts.patterns or facts.basis == "implied") and facts.layers and facts.totals.data_bytes)
+    """Whether there are bytes and layers to plan with; a config alone must state its layers itself."""
+    implied = facts.basis == "implied" and facts.architecture.layers > 0
+    return bool((facts.patterns or implied) and facts.layers and facts.totals.data_bytes)
 
 
 def _all_configs(facts: InventoryFacts, chips: Iterable[Profile]) -> list[Config]:
