@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ _EXPLAIN = (
     "num_kv_reuse_layers", "kv_reuse_group", "pruned_heads", "num_shared_layers", "num_mem_blocks",
     "num_kv_groups_shared", "per_layer_config", "hybrid_block_configs",
 )  # fmt: skip
+_DROPPED = re.compile(r"drop|skip|prun|remov|no_?op|without", re.IGNORECASE)
 # Modules without which nothing that a layer is for can be computed, whatever the family calls the rest.
 _PROJECTIONS = frozenset({
     "q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj", "gate_proj", "up_proj", "down_proj", "gate_up_proj",
@@ -86,11 +88,25 @@ def _slots(seen: Seen, told: dict[int, set[str]]) -> Iterable[Finding]:
     alike: dict[tuple[int, ...], list[str]] = {}
     for what, layers in gone.items():
         alike.setdefault(tuple(layers), []).append(what)
-    for layers, whats in alike.items():
-        where = _layers(seen, layers)
+    for indices, whats in alike.items():
+        if _left_out(seen, indices):
+            continue
+        where = _layers(seen, indices)
         message = f"{where} no {_listed(whats)}, without which no layer of this family computes"
-        subject = Subject(kind="model", name=f"{whats[0]} of layers {format_indices(layers)}")
+        subject = Subject(kind="model", name=f"{whats[0]} of layers {format_indices(indices)}")
         yield make_finding("INV091", subject, message, evidence=["config.json", "headers"])
+
+
+def _left_out(seen: Seen, layers: Sequence[int]) -> bool:
+    """Whether the config lists these layers as such that something was dropped from."""
+    for key, value in seen.facts.text.items():
+        if _DROPPED.search(key) and isinstance(value, list | tuple):
+            named = value if all(type(item) is int for item in value) else [
+                index for index, item in enumerate(value) if item
+            ]  # fmt: skip
+            if set(layers) <= set(named):
+                return True
+    return False
 
 
 def _layers(seen: Seen, layers: Sequence[int]) -> str:
@@ -188,11 +204,13 @@ def _explained(seen: Seen, lacking: Sequence[int], weights: Mapping[int, Set[str
         return True
     number = seen.facts.architecture.layers
     rest = set(weights) - set(lacking)
-    for value in seen.facts.text.values():
-        if not isinstance(value, list | tuple):
+    for key, value in seen.facts.text.items():
+        if not isinstance(value, list | tuple) or "token" in key:
             continue
         if len(value) == number and max(weights) < number:
-            if not {repr(value[i]) for i in lacking} & {repr(value[i]) for i in rest}:
+            words = [repr(item) for item in value]
+            few = len(set(words)) <= max(2, number // 2)  # of a value of its own each, nothing follows
+            if few and not {words[i] for i in lacking} & {words[i] for i in rest}:
                 return True
         elif value and all(type(item) is int for item in value):
             named = set(value)

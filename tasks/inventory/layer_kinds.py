@@ -27,7 +27,7 @@ def layer_kinds(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
     """The attention word of each layer (empty: the layer has none) and the config key that says so."""
     listed, key = listed_words(facts)
     if layers and len(listed) in (layers, layers + facts.mtp_layers):  # some list prediction layers, too
-        kinds = [_WORDS.get(word, "full") for word in listed[:layers]]
+        kinds: Sequence[str] = [_WORDS.get(word, "full") for word in listed[:layers]]
         if _is_mamba(facts):
             kinds = ["state_space" if kind == "linear" else kind for kind in kinds]
         return _with_latent(facts, kinds), key
