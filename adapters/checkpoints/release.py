@@ -22,9 +22,9 @@ CONFIG = "config.json"
 SAFETENSORS = ".safetensors"
 # Files that tell what a repository without a config is.
 _KINDS = {
-    "adapter_config.json": "is an adapter (adapter_config.json), such as LoRA makes them, without its base model",
-    "model_index.json": "is a pipeline of diffusers (model_index.json), whose parts have their own folders and "
-    "configs",
+    "adapter_config.json": "is an adapter (adapter_config.json), as LoRA makes them, without its base model",
+    "model_index.json": "is a pipeline of diffusers (model_index.json), whose parts have folders and configs "
+    "of their own",
 }
 # Vendors' own configs, read where there is no config.json: names and shapes are worth an inventory.
 VENDOR_CONFIGS = ("params.json",)

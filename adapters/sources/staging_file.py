@@ -83,9 +83,18 @@ class PartFile:
             raise unusable(self.folder, error) from error
 
     def fetch(
-        self, wanted: Range, claim: Claim, arrived: Callable[[int], None], stop: Callable[[], bool]
+        self,
+        wanted: Range,
+        claim: Claim,
+        arrived: Callable[[int], None],
+        stop: Callable[[], bool],
+        *,
+        plain: bool = False,
     ) -> None:
         """Fetches what of a range is not here yet; leaves off between pieces when `stop` says so.
+
+        With `plain` the range is read from its first byte on, whatever of it is here: from a source without
+        ranges nothing else can be had, so that a broken stream begins anew.
 
         Raises:
             SourceError: E210 the disk is full, E212 the folder cannot be written, E213 the source gave fewer
@@ -95,6 +104,8 @@ class PartFile:
         gaps = self.journal.missing(*wanted)
         if not gaps or self.whole is not None:
             return
+        if plain:
+            gaps = [wanted]
         try:
             handle = open_shared(self.data, os.O_RDWR | os.O_CREAT)
             try:

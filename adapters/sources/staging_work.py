@@ -66,6 +66,7 @@ class _Work:
         is_whole: whether all of it is wanted.
         left: units that are not done.
         rejected: times that its hash was wrong.
+        plain: held by the one stream that reads it from its first byte on.
     """
 
     part: PartFile
@@ -73,6 +74,7 @@ class _Work:
     is_whole: bool = False
     left: int = 0
     rejected: int = 0
+    plain: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass
@@ -138,6 +140,7 @@ class StagingWork:
         self._busy: deque[tuple[_Work, Range]] = deque()
         self._works: dict[str, _Work] = {}
         self._claims: dict[tuple[str, int], _Shared] = {}
+        self._rangeless = False  # whether the source was met to ignore ranges
         self._files, self._bytes = self._plan(wanted)
         missing = sum(stop - start for _, (start, stop) in self._queue)
         self._check_space(missing)
@@ -258,7 +261,7 @@ class StagingWork:
                 if work.at_once:
                     self._fetch_small(work.part, arrived)
                 else:
-                    work.part.fetch(wanted, claim, arrived, self._stop.is_set)
+                    self._fetch(work, wanted, claim, arrived)
             finally:
                 self._release(work.part, unit)
         with self._lock:
@@ -269,6 +272,21 @@ class StagingWork:
         if work.is_whole or work.part.complete:
             self._land(work)
         return True
+
+    def _fetch(self, work: _Work, wanted: Range, claim: Claim, arrived: Callable[[int], None]) -> None:
+        """A unit by its range; from a source without ranges the whole file by one plain stream."""
+        if not self._rangeless:
+            try:
+                work.part.fetch(wanted, claim, arrived, self._stop.is_set)
+                return
+            except SourceError as error:
+                if error.code != "E205":
+                    raise
+                self._rangeless = True
+        with work.plain:  # the other units of the file wait, and then find it complete
+            if work.part.whole is None and not self._stop.is_set():
+                everything = (0, work.part.file.size)
+                work.part.fetch(everything, claim, arrived, self._stop.is_set, plain=True)
 
     def _take(self, part: PartFile, unit: int) -> Claim | None:
         """The claim to a unit; streams of one queue share it, because no two of them want the same byte."""

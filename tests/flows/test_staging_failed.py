@@ -23,7 +23,7 @@ def test_a_failure_is_a_finding(
     local_hub: LocalHub,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     code: str,
     finding: str,
     verdict: str,
@@ -46,7 +46,7 @@ def test_a_failure_is_a_finding(
 
     monkeypatch.setattr("day0.flows.staging_run.stage_files", fails)
     assert main(["inventory", MODEL, "--stage", "--json", "--store", str(tmp_path / "store")]) in (1, status)
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(capfd.readouterr().out)
     assert shown["staging"] == {"state": "failed", "code": code, "problem": "it went wrong"}
     told = [item for item in shown["findings"] if item["subject"]["name"] == "staging"]
     assert [(item["code"], item["remedy"]) for item in told] == [(finding, "Mend it.")]

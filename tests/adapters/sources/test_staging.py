@@ -430,3 +430,18 @@ class StubSource:
             data = self.held[path][at : min(at + 65536, end)]
             self.given += len(data)
             yield data + (self.excess if at + 65536 >= end else b"")
+
+
+def test_a_server_without_ranges_is_read_by_plain_streams(hub: LocalHub, folder: Path) -> None:
+    for number in range(3):
+        (folder / SHARD.format(number)).write_bytes(content(f"plain{number}", 5 * MIB))
+    hub.add(MODEL, folder)
+    hub.ignore_ranges = True
+    source = open_source(MODEL)
+    assert isinstance(source, HubSource)
+    source.stager._unit = MIB
+    source.stager.stage([Wanted(SHARD.format(number)) for number in range(3)])
+    for number in range(3):
+        held = source.stager.whole(SHARD.format(number))
+        assert held is not None
+        assert held.read_bytes() == content(f"plain{number}", 5 * MIB)

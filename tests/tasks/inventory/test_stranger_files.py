@@ -1,4 +1,4 @@
-"""Files that are not what they should be: further pickles, hidden archives, pointers, tokens without an id."""
+"""Files that are not what they should be: further pickles, hidden archives, pointers, unknown tokens."""
 
 from __future__ import annotations
 
