@@ -115,8 +115,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV095", "config says nothing", "warning",
-        "The config is there and names neither a model type nor an architecture, and no hidden size or number "
-        "of layers. Nothing can be told of the model beyond what tensors show.",
+        "The config is there and names neither a model type nor an architecture, and no hidden size or "
+        "number of layers. Nothing can be told of the model beyond what tensors show.",
         "Give the model's own config.json.",
         undecided="unverified",
     ),

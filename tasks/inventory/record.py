@@ -130,8 +130,9 @@ class InventoryFacts(Value):
     Attributes:
         identity: which release.
         format: `safetensors`, `gguf`, `pickle` or `none`.
-        basis: what totals, active parameters, layers and roles are counted from: `headers`, `implied` (nothing
-            is stored: what the config implies, bytes as it declares them) or `none` (they are unknown, not 0).
+        basis: what totals, active parameters, layers and roles are counted from: `headers`, `implied`
+            (nothing is stored: what the config implies, bytes as it declares them) or `none` (they are
+            unknown, not 0).
         totals: exact counts.
         active_params: three conventions.
         kv_bytes_per_token: bf16, all layers, before any window is full.

@@ -169,7 +169,7 @@ _KINDS = st.tuples(
 
 @settings(max_examples=120, deadline=None)
 @given(
-    tensors=st.dictionaries(st.lists(_SEGMENTS, max_size=6).map(".".join), _KINDS, max_size=10),
+    tensors=st.dictionaries(st.lists(_SEGMENTS, max_size=6).map(".".join), _KINDS, min_size=1, max_size=10),
     config=st.sampled_from([MIXTRAL, {}, {"num_hidden_layers": 1, "num_nextn_predict_layers": 1}]),
 )
 def test_any_names_and_shapes_end_in_a_record(tensors: Tensors, config: dict[str, Any]) -> None:
