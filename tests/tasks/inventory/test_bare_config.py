@@ -72,7 +72,7 @@ def test_a_config_that_says_nothing_is_undecided(config: dict[str, Any]) -> None
     assert "INV095" in {finding.code for finding in record.findings}
     text = "\n".join(inventory_text(record))
     assert "parameters  unknown" in text
-    assert "hidden size" not in text
+    assert "hidden size 0" not in text
     assert " 0 " not in text
 
 
