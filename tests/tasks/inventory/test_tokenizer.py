@@ -107,12 +107,18 @@ def test_ends_and_beginnings_against_each_other(
 
 
 def test_an_id_out_of_the_vocabulary_is_an_error(tmp_path: Path) -> None:
-    record = take(tmp_path, tokenizer__json=tokenizer(), config={"pad_token_id": 100})
+    record = take(
+        tmp_path, tokenizer__json=tokenizer(), generation_config__json={}, config={"pad_token_id": 100}
+    )
     (finding,) = said(record, "INV063")
     assert (
         finding.message
         == "config.json#/pad_token_id states 100; the vocabulary has 100 rows, the last id is 99"
     )
+    assert finding.severity == "error"
+    (Path(tmp_path) / "generation_config.json").unlink()
+    (finding,) = said(take(tmp_path, tokenizer__json=tokenizer(), config={"pad_token_id": 100}), "INV063")
+    assert finding.severity == "warning"
 
 
 def test_one_id_with_two_texts(tmp_path: Path) -> None:
