@@ -56,7 +56,7 @@ class _Formulas:
         self.head = known.head_dim
         self.dense, self.moe = known.intermediate_size, known.moe_intermediate_size or known.intermediate_size
         self.experts, self.vocab = known.experts, known.vocab_size
-        model_type = str(facts.text.get("model_type", ""))
+        model_type = facts.text_type
         if model_type in _OWN_HEAD_DIM and not facts.text.get("head_dim"):
             self.head = 0
         self.shared = facts.integer("shared_expert_intermediate_size") or known.shared_experts * self.moe
@@ -182,8 +182,7 @@ def arithmetic_checked(seen: Seen) -> Sequence[str]:
 def _checkable(seen: Seen) -> Iterable[tuple[Counted, _Expected]]:
     """Weights of the text model with the shape that they must have."""
     text = seen.facts.text
-    known_type = text.get("model_type")
-    if not isinstance(known_type, str) or known_type not in MODEL_TYPES:
+    if seen.facts.text_type not in MODEL_TYPES:
         return
     if seen.release.checkpoint.format != "safetensors":
         return

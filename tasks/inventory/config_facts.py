@@ -90,6 +90,12 @@ class ConfigFacts:
         """The first of these keys of the text part that holds a count; 0 where none does."""
         return _first_integer(self.text, keys)[1]
 
+    @property
+    def text_type(self) -> str:
+        """The model type of the text part; empty where it states none or what is no word."""
+        value = self.text.get("model_type")
+        return value if isinstance(value, str) else ""
+
     def integers(self, key: str) -> tuple[int, ...]:
         """A key of the text part that holds a list of integers, e.g. one a layer; empty where it does not."""
         value = self.text.get(key)

@@ -140,7 +140,7 @@ def _is_mamba(facts: ConfigFacts) -> bool:
 
 def _rwkv(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
     """Its class, not its config, has no attention at all."""
-    is_rwkv = str(facts.text.get("model_type", "")).startswith("rwkv")
+    is_rwkv = facts.text_type.startswith("rwkv")
     return (["linear"] * layers, "model_type") if is_rwkv else ((), "")
 
 
@@ -155,7 +155,7 @@ def _sliding(facts: ConfigFacts, layers: int) -> tuple[Sequence[str], str]:
     every = facts.integer("sliding_window_pattern")
     if every:  # Gemma 3, Cohere 2: the last of each group of n is full
         return ["sliding" if (i + 1) % every else "full" for i in range(layers)], "sliding_window_pattern"
-    if facts.text.get("model_type") == "gemma2":  # its class, not its config, alternates
+    if facts.text_type == "gemma2":  # its class, not its config, alternates
         return ["full" if i % 2 else "sliding" for i in range(layers)], "model_type"
     if "use_sliding_window" in facts.text:
         first = facts.integer("max_window_layers") if facts.text["use_sliding_window"] is True else layers

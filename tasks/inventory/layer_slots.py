@@ -42,8 +42,7 @@ _KNOWN = MODEL_TYPES - {"qwen3_next"}
 
 def is_known_family(facts: ConfigFacts) -> bool:
     """Whether the config names a family whose layers are known to hold all these weights."""
-    model_type = facts.text.get("model_type")
-    return isinstance(model_type, str) and model_type in _KNOWN
+    return facts.text_type in _KNOWN
 
 
 def missing_slots(layer: LayerCount, kind: str, feed_forward: str, facts: ConfigFacts) -> Sequence[str]:

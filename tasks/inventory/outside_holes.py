@@ -52,7 +52,7 @@ def _lacks_embedding(seen: Seen) -> bool:
 
 
 def _lacks_norm(seen: Seen) -> bool:
-    if seen.facts.text.get("model_type") in _NO_NORM_WEIGHT or seen.awaits(role="norm"):
+    if seen.facts.text_type in _NO_NORM_WEIGHT or seen.awaits(role="norm"):
         return False
     return not any(
         item.place.role in ("norm", "unknown") and item.place.part == "text" and item.group.layer is None

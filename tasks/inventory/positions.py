@@ -113,7 +113,7 @@ def _without(facts: ConfigFacts, layers: Sequence[Layer]) -> Sequence[int]:
         return [index for index in indices if (index + 1) % every == 0]
     if text.get("mla_use_nope") is True:  # Kimi-Linear: latent layers do not rotate, linear ones never do
         return indices
-    if text.get("model_type") in _FULL_WITHOUT and any(layer.kind == "sliding" for layer in layers):
+    if facts.text_type in _FULL_WITHOUT and any(layer.kind == "sliding" for layer in layers):
         return [layer.index for layer in layers if layer.kind == "full"]
     return []
 

@@ -67,7 +67,7 @@ def is_encoder(facts: ConfigFacts, stack: str, stacks: Collection[str]) -> bool:
     """
     if facts.text.get("is_decoder") is True:
         return False
-    if facts.architecture.model_type in _ENCODERS or facts.text.get("model_type") in _ENCODERS:
+    if facts.architecture.model_type in _ENCODERS or facts.text_type in _ENCODERS:
         return True
     segments = stack.split(".")
     both = any("decoder" in other.split(".") for other in stacks)

@@ -40,7 +40,7 @@ def with_cross_attention(facts: ConfigFacts, state: LayerState) -> LayerState:
     if not state.per_token:
         return state
     frames = facts.integer("max_source_positions")  # Whisper pads every input to this length
-    if facts.text.get("model_type") == "whisper" and frames:
+    if facts.text_type == "whisper" and frames:
         formula = f"{state.formula}; cross-attention the same for {frames} encoder positions"
         return replace(state, per_sequence=state.per_sequence + frames * state.per_token, formula=formula)
     formula = f"{state.formula}; cross-attention the same again for each encoder token, not counted"
@@ -119,7 +119,7 @@ def _linear(facts: ConfigFacts) -> LayerState:
         inner = ConfigFacts(facts.architecture, {}, nested, "", {})
         heads, dim, taps = (inner.integer(key) for key in ("num_heads", "head_dim", "short_conv_kernel_size"))
         return _fixed(3 * heads * dim * taps, heads * dim * dim) if heads and dim else LayerState()
-    model, hidden = str(facts.text.get("model_type", "")), facts.architecture.hidden_size
+    model, hidden = facts.text_type, facts.architecture.hidden_size
     if model.startswith("rwkv"):
         return _rwkv(facts, model, hidden)
     heads, dim = facts.architecture.heads, facts.architecture.head_dim

@@ -97,7 +97,7 @@ def _activation(facts: ConfigFacts, counted: Sequence[Counted]) -> Activation:
     gated = bool(names & _GATED) if feed else word in ("silu", "swish")  # no published plain one has silu
     limit = _real(facts.text, "swiglu_limit", "activation_limit", "act_limit")
     kind = _GATED_WORDS.get(word, word) if gated else word
-    if facts.text.get("model_type") == "gpt_oss" or word in ("swigluoai", "swiglu_oai"):
+    if facts.text_type == "gpt_oss" or word in ("swigluoai", "swiglu_oai"):
         kind = "swiglu_oai"
     return Activation(word=word, kind=kind, limit=limit)
 

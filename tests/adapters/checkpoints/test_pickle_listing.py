@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from day0.adapters.base.source import SourceFile
+from day0.adapters.base.values import Anomaly
 from day0.adapters.checkpoints import pickle_archive, pickle_opcodes
 from day0.adapters.checkpoints.pickle_globals import is_plain, runs_commands
 from day0.adapters.checkpoints.pickle_listing import PickleListing, list_pickle
@@ -21,7 +23,8 @@ from support.raw_pickles import COMPUTED, PLAIN, SYSTEM, torch_archive, torch_st
 class Bytes:
     """A source of one file that counts what is asked for."""
 
-    name, revision, anomalies = "test", "0", ()
+    name, revision = "test", "0"
+    anomalies: Sequence[Anomaly] = ()
 
     def __init__(self, data: bytes, hole: int = 0) -> None:
         self.data, self.hole, self.asked = data, hole, 0

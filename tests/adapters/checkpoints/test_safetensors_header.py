@@ -14,10 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from day0.adapters.checkpoints import header_entries, safetensors_header
-from day0.adapters.checkpoints.header_columns import Columns
+from day0.adapters.checkpoints.header_columns import Columns, HeaderError
 from day0.adapters.checkpoints.safetensors_header import (
     MAX_HEADER_BYTES,
-    HeaderError,
     describe_pointer,
     header_length,
     parse_header,
@@ -149,7 +148,7 @@ def test_a_header_of_many_pieces_is_read_whole(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_the_library_writes_is_taken_the_quick_way() -> None:
-    arrays = {
+    arrays: dict[str, np.ndarray[Any, Any]] = {
         "model.embed.weight": np.zeros((3, 4), np.float32),
         "\u00e9.empty": np.zeros((0, 2), np.float16),
         "scalar": np.array(1, np.int64),

@@ -141,7 +141,8 @@ def test_any_small_file_ends_in_a_record(release: Path, name: str, raw: bytes) -
 
 
 def _largest(entry: Callable[[int], str]) -> tuple[bytes, int]:
-    parts, size = [], 2
+    parts: list[str] = []
+    size = 2
     while size + len(part := entry(len(parts))) + 1 <= 100_000_000:
         parts.append(part)
         size += len(part) + 1

@@ -381,7 +381,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_roles_of_a_family(family: str) -> None:
-    wanted = {}
+    wanted: dict[str, str] = {}
     for line in filter(None, map(str.strip, FAMILIES[family].splitlines())):
         role, *names = line.split()
         wanted |= dict.fromkeys(names, role)

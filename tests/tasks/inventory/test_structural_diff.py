@@ -154,8 +154,8 @@ def test_experts_and_top_k() -> None:
     assert topics(diff, "experts") == {"experts": (4, 6), "top_k": (2, 3)}
     (moved,) = diff.placed
     assert (moved.what, moved.before, moved.after, len(moved.patterns)) == ("tensors a layer", "4", "6", 3)
-    (shape,) = diff.shapes
-    assert (shape.before, shape.after, shape.layers) == ((4, 32), (6, 32), "0-1")
+    (grown,) = diff.shapes
+    assert (grown.before, grown.after, grown.layers) == ((4, 32), (6, 32), "0-1")
 
 
 def test_another_packing_is_another_dtype_and_no_new_role() -> None:
@@ -204,7 +204,8 @@ def test_a_nested_text_config_is_looked_into() -> None:
 
 
 def test_many_config_keys_are_bounded() -> None:
-    diff = structural_diff(small(), small(**{f"key_{number}": number for number in range(300)}))
+    keys: dict[str, Any] = {f"key_{number}": number for number in range(300)}
+    diff = structural_diff(small(), small(**keys))
     assert len(topics(diff, "config")) + diff.more_config == 300
     assert diff.more_config == 200
 

@@ -29,7 +29,7 @@ def take(config: Mapping[str, Any], *names: str, dtype: str = "bf16") -> Invento
             for name in ("self_attn.q_proj.weight", *names)
         },
     }
-    return take_inventory(make_release(BASE | config, tensors))
+    return take_inventory(make_release({**BASE, **config}, tensors))
 
 
 def structure(config: Mapping[str, Any], *names: str) -> Structure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -92,16 +93,16 @@ def test_trap_40_a_shared_cache_without_locks_or_links(
     cache.chmod(0o2775)
     (cache / "models--org--large").mkdir()
     (cache / "models--org--large").chmod(0o2775)
-    real = staging_claims.fcntl.fcntl
+    real = fcntl.fcntl
     granted: list[int] = []
 
     def no_op(handle: int, command: int, argument: bytes = b"") -> object:
-        if command == staging_claims.fcntl.F_OFD_SETLK:
+        if command == fcntl.F_OFD_SETLK:
             granted.append(handle)  # to everybody who asks
             return argument
         return real(handle, command, argument)
 
-    monkeypatch.setattr(staging_claims.fcntl, "fcntl", no_op)
+    monkeypatch.setattr(fcntl, "fcntl", no_op)
     monkeypatch.setattr(os, "symlink", refuse)
     monkeypatch.setattr(os, "link", refuse)
     staging_probe.probe_folder.cache_clear()
