@@ -40,8 +40,6 @@ main(["inventory", sys.argv[1], "--json", "--store", sys.argv[2]])
 PEER = """
 import sys
 from huggingface_hub import HfApi
-from huggingface_hub.utils import disable_progress_bars
-disable_progress_bars()
 metadata = HfApi().get_safetensors_metadata(sys.argv[1])
 assert len(metadata.weight_map) == 208_550
 """

@@ -106,7 +106,7 @@ def test_disagreements_and_readiness_come_first() -> None:
     ]  # fmt: skip
     state = dict(words(found["inventory--state"]))
     assert state["release"] == "still arriving: what is there is sound"
-    assert state["awaited"] == "2 files: x"
+    assert state["awaited"] == "2 files awaited: x and 1 more"
     assert state["all four"] == "5 tensors agree, 1,024 do not"
 
 

@@ -223,7 +223,9 @@ def test_what_cannot_be_split_says_why(layout: str, reason: str) -> None:
 )
 def test_what_experts_can_be_split_by(layout: str, reason: str) -> None:
     told = memory(small(MIXTRAL, mixtral_tensors(), layout), layout)
-    assert (told.reason == reason) is not told.possible
+    assert told.possible is not bool(told.reason)
+    if not told.possible:
+        assert told.reason.startswith(reason)
     if told.possible:
         assert told.notes == ["each of 2 KV heads lies on 2 ranks"]
 

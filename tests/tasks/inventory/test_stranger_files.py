@@ -95,8 +95,8 @@ def test_a_rotary_table_is_held_against_a_config_without_rope(tmp_path: Path) ->
 
 @pytest.mark.parametrize("template", [5, ["{{ x }}"], [{"name": "default"}], {"default": None}])
 def test_a_chat_template_that_is_no_text(tmp_path: Path, template: Any) -> None:
-    files = {"tokenizer_config.json": json.dumps({"chat_template": template})}
-    assert "where a template's text belongs" in told(take(tmp_path, files), "INV065")[0].message  # type: ignore[arg-type]
+    files: dict[str, Any] = {"tokenizer_config.json": json.dumps({"chat_template": template})}
+    assert "where a template's text belongs" in told(take(tmp_path, files), "INV065")[0].message
 
 
 def test_a_token_that_the_vocabulary_does_not_have(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_truncated_shard_and_pickles_end_in_a_record_that_fails(tmp_path: Path) 
     job = StageJob(run="r1", store=str(tmp_path / "store"), model=str(folder))
     pickled = read_ref(job, InventoryRecord, run(job))
     assert pickled.verdict is Verdict.FAIL
-    assert [finding.code for finding in pickled.findings] == ["INV003"]
+    assert [finding.code for finding in pickled.findings] == ["INV003", "INV077"]  # and it is no pickle
 
     write_checkpoint(folder, [("a.weight", "bf16", (4, 2), bytes(16))], shards=1, metadata={})
     shard = next(folder.glob("*.safetensors"))

@@ -246,10 +246,12 @@ def test_trap_08_lfs_pointer_in_the_place_of_weights(tmp_path: Path) -> None:
     assert int.from_bytes(pointer.encode()[:8], "little") == 2336927755350992246
     paths[0].write_text(pointer)
     record = take(tmp_path)
-    (finding,) = of(record, "INV009")
-    assert "git-lfs pointer" in finding.message
-    assert oid in finding.message
-    assert "4302383966" in finding.message
+    (finding,) = of(record, "INV097")
+    assert "git-lfs" in finding.message
+    assert "git lfs pull" in finding.remedy
+    said = " ".join([finding.message, *finding.evidence])
+    assert oid in said
+    assert "4302383966" in said.replace(",", "")
     assert record.facts.readiness.state == "broken"
     assert rows(record, "unreadable_shard")
 
