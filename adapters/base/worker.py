@@ -152,8 +152,8 @@ class Worker:
                 self._raise_timeout(verb, timeout)
             except frames.FrameError as error:
                 self._raise_garbage(verb, str(error))
-            except BaseException:
-                self.close()  # an interrupt in the middle of a frame leaves nothing to go on with
+            except BaseException:  # an interrupt in the middle of a frame leaves nothing to go on with
+                self.close()
                 raise
             if "error" in answer:
                 raise self._remote(verb, answer["error"])

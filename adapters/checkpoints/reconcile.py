@@ -168,8 +168,12 @@ def _without(block: TensorBlock, names: Set[str]) -> TensorBlock:
     if not names:
         return block
     rows = [row for row, name in enumerate(block.names) if name not in names]
-    columns = ([column[row] for row in rows] for column in (block.names, block.kinds, block.starts))
-    return TensorBlock(block.file, *columns)  # type: ignore[arg-type]  # three columns of three types
+    return TensorBlock(
+        block.file,
+        [block.names[row] for row in rows],
+        [block.kinds[row] for row in rows],
+        [block.starts[row] for row in rows],
+    )
 
 
 def _describe_duplicate(name: str, kinds: Mapping[str, TensorKind], taken: str) -> str:

@@ -12,6 +12,7 @@ from day0.adapters.base.errors import InputError, SourceError
 from day0.adapters.base.source import SourceFile
 from day0.adapters.base.values import Anomaly, digest
 
+from .changes import changed_files
 from .paths import is_inside
 
 MAX_FILES = 100_000  # more than any release holds; a home folder given by mistake ends here
@@ -80,20 +81,10 @@ class LocalSource:
     def moved(self) -> Anomaly | None:
         """Which files came, went or changed since they were listed; None where all are as they were."""
         try:
-            now = {file.path: file.identity for file in self._listing([])}
+            now = self._listing([])
         except InputError:  # a remark is not worth the inventory
             return None
-        then = {path: file.identity for path, file in self._files.items()}
-        changed = sorted(path for path in then.keys() | now.keys() if then.get(path) != now.get(path))
-        if not changed:
-            return None
-        return Anomaly(
-            code="revision_moved",
-            subject=changed[0],
-            message=f"{len(changed)} files of {self.name} came, went or changed while they were read, the "
-            f"first is {changed[0]}",
-            evidence=", ".join(changed[:10]),
-        )
+        return changed_files(self.name, "files", self._files.values(), now)
 
     def _listing(self, left_out: list[Anomaly]) -> list[SourceFile]:
         found = []

@@ -14,6 +14,7 @@ from day0.adapters.base.errors import Day0Error, InputError, SourceError
 from day0.adapters.base.source import SourceFile
 from day0.adapters.base.values import Anomaly, digest
 
+from .changes import changed_files
 from .http_failure import HttpFailure
 from .object_errors import explain, passing
 from .paths import is_inside
@@ -106,20 +107,10 @@ class ObjectSource:
     def moved(self) -> Anomaly | None:
         """Which objects came, went or changed since they were listed; None where all are as they were."""
         try:
-            now = {file.path: file.identity for file in self._listing([], patient=False)}
+            now = self._listing([], patient=False)
         except Day0Error:  # a remark is not worth the inventory
             return None
-        then = {path: file.identity for path, file in self._files.items()}
-        changed = sorted(path for path in then.keys() | now.keys() if then.get(path) != now.get(path))
-        if not changed:
-            return None
-        return Anomaly(
-            code="revision_moved",
-            subject=changed[0],
-            message=f"{len(changed)} objects of {self.name} came, went or changed while they were read, the "
-            f"first is {changed[0]}",
-            evidence=", ".join(changed[:10]),
-        )
+        return changed_files(self.name, "objects", self._files.values(), now)
 
     def _file(self, path: str) -> SourceFile:
         if path not in self._files:
