@@ -47,7 +47,7 @@ def containers_of(path: str) -> set[str]:
 def _embedding_path(model: Any) -> str:
     try:
         embedding = model.get_input_embeddings()
-    except (NotImplementedError, AttributeError):
+    except (NotImplementedError, AttributeError):  # transformers' own answer for a class without one
         return ""
     return _path_of(model, embedding)
 

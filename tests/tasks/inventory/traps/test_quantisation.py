@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from day0.adapters.checkpoints.release import open_release
-from day0.tasks.finding import Finding
-from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.take import take_inventory
 from day0.tasks.verdict import Verdict
 from support.packed_releases import (
@@ -31,45 +29,8 @@ from support.packed_releases import (
     nvfp4_static,
     words,
 )
-from support.raw_checkpoints import write_filled, write_sparse
-
-Take = Callable[..., InventoryRecord]
-
-
-@pytest.fixture
-def take(tmp_path: Path) -> Take:
-    """Writes a release to a folder and takes its inventory, the public way."""
-
-    def make(config: Mapping[str, Any], layout: Layout, **files: Any) -> InventoryRecord:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        write_sparse(tmp_path / "model.safetensors", layout)
-        for name, content in files.items():
-            (tmp_path / f"{name}.json").write_text(json.dumps(content))
-        return take_inventory(open_release(str(tmp_path)))
-
-    return make
-
-
-def compressed(bits: int, group: int, **more: Any) -> dict[str, Any]:
-    weights = {"num_bits": bits, "type": "int", "strategy": "group", "group_size": group, "symmetric": True}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
-        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}},
-        "ignore": ["lm_head", "re:.*self_attn.*", "re:.*mlp.gate$"],
-        **more,
-    }
-
-
-MXFP4_GROUP = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
-
-
-def of(record: InventoryRecord, *codes: str) -> list[Finding]:
-    return [finding for finding in record.findings if finding.code in codes]
-
-
-QUANTISATION = tuple(f"INV0{number}" for number in (22, 23, 31, *range(50, 60)))
-
+from support.raw_checkpoints import write_filled
+from support.trap_quantisation import QUANTISATION, Take, compressed, of
 
 BLOCK = {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}
 
