@@ -15,12 +15,13 @@ from support.layouts import RELEASES, layout_release
 pytestmark = pytest.mark.slow
 SUPPORT = Path(__file__).parents[2]
 BUILD = """
-import resource, sys
+import sys
 sys.path.insert(0, sys.argv[1])
 from day0.adapters.models.skeleton import build_skeleton
 from support.layouts import layout_release
+from support.peak import peak_resident_bytes
 text = build_skeleton(layout_release(sys.argv[2])).model_dump_json()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(peak_resident_bytes())
 sys.stderr.write(text)
 """
 
@@ -56,28 +57,30 @@ def test_other_layouts_map_all_but_what_is_packed(name: str) -> None:
 
 
 REFERENCE = """
-import resource, sys
+import sys
+sys.path.insert(0, sys.argv[1])
 import torch
 from transformers import AutoModelForCausalLM
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.reference import StreamingReference
 from day0.adapters.models.skeleton import build_skeleton
-release = open_release(sys.argv[1])
+from support.peak import peak_resident_bytes
+release = open_release(sys.argv[2])
 reference = StreamingReference(build_skeleton(release), release.checkpoint, noise="bf16")
 tokens = [[504, 3575, 282, 4649, 314, *range(1000, 1059)]]
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_resident_bytes()
 ours = reference.forward(tokens)
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
+grown = peak_resident_bytes() - before
+model = AutoModelForCausalLM.from_pretrained(sys.argv[2], dtype=torch.float32)
 with torch.no_grad():
-    print(grown * 1024, torch.equal(ours, model(torch.tensor(tokens)).logits))
+    print(grown, torch.equal(ours, model(torch.tensor(tokens)).logits))
 """
 
 
 def test_the_demo_model_is_bit_equal_to_stock_within_its_bound(tmp_path: Path) -> None:
     folder = ensure_demo_model(tmp_path)
     answer = subprocess.run(
-        [sys.executable, "-c", REFERENCE, str(folder)],
+        [sys.executable, "-c", REFERENCE, str(SUPPORT), str(folder)],
         capture_output=True, text=True, check=True, timeout=280,
     )  # fmt: skip
     grown, equal = answer.stdout.split()
