@@ -1,4 +1,4 @@
-"""`day0 inventory MODEL` and `day0 inventory diff A B`: what a release is, and what is new in it."""
+"""`day0 inventory MODEL`: what a release is."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ from day0.reports.as_json import record_json
 from day0.tasks.inventory.distribution_csv import distribution_csv
 from day0.tasks.inventory.layouts import parse_layout
 from day0.tasks.inventory.record import InventoryRecord
-from day0.tasks.inventory.structural_diff import structural_diff
 from day0.tasks.verdict import exit_status
 
-from .flags import OptionalSwitch, SourceFlags, StoreFlags, Switch, settings_of
-from .inventory_diff_text import diff_text
-from .inventory_source import inventory_of
+from .flags import SourceFlags, Switch, settings_of
 from .inventory_text import inventory_text
 from .progress_display import show_progress
 from .settings import run_options
 from .single_stage import run_up_to
-from .staging_run import stage_release, with_failure
 from .terminal import printable, say, stdout_for_data, write_json
 from .text_layout import columns_of
 
 _DEFAULT = SourceFlags()
-_STORE = StoreFlags()
 
 Layouts = Annotated[list[str], Parameter(name="--layout", negative="")]
 """`--layout`, repeatable."""
@@ -37,6 +32,11 @@ CsvPlace = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """A file, or `-`."""
 
 app = App(name="inventory", help="What a release is, from headers and config alone.")
+app.command(
+    "day0.flows.commands_inventory_diff:diff",
+    name="diff",
+    help="What is structurally new in one release against another.",
+)
 
 
 @app.default
@@ -85,6 +85,8 @@ def inventory(
 
 def _stage(data: TextIO, model: str, record: InventoryRecord, *, json: bool) -> InventoryRecord:
     """Stages; the record with what became of it, which where it failed is a finding of its own."""
+    from .staging_run import stage_release, with_failure  # only here: most inventories stage nothing
+
     told: Mapping[str, Any]
     try:
         with show_progress():
@@ -113,38 +115,6 @@ def _check_csv(place: str | None, json: bool) -> None:
             code="E166",
             remedy="Write --csv FILE or --csv -.",
         )
-
-
-@app.command
-def diff(
-    before: str,
-    after: str,
-    /,
-    *,
-    fail_on_change: Switch = False,
-    offline: OptionalSwitch = None,
-    flags: StoreFlags = _STORE,
-) -> int:
-    """What is structurally new in one release against another.
-
-    Args:
-        before: Hub id, folder, path of a config.json, NAME@REV, or a file that inventory --json left.
-        after: The same of the later release.
-        fail_on_change: Exit with 1 where anything changed.
-        offline: Use only what the hub's cache already has.
-        flags: Shared flags.
-    """
-    settings = settings_of(flags, offline=offline)
-    with stdout_for_data() as data:
-        with show_progress():
-            options = run_options(settings)
-            records = [inventory_of(name, settings.store, options) for name in (before, after)]
-            found = structural_diff(*records)
-        if flags.json:
-            write_json(data, found)
-        else:
-            data.writelines(f"{printable(line)}\n" for line in diff_text(found))
-    return 1 if fail_on_change and not found.same else 0
 
 
 def _write_csv(data: TextIO, place: str, record: InventoryRecord) -> None:

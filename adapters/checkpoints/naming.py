@@ -15,6 +15,9 @@ _NOT_WEIGHTS = re.compile(
     re.IGNORECASE,
 )
 MAX_SHARDS = 100_000  # a name that promises more promises nothing; the largest release has 413
+PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill", ".pt2")
+"""Endings of files that may be pickles, weights or not."""
+
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 

@@ -16,11 +16,11 @@ from day0.adapters.base.errors import SourceError
 from day0.adapters.base.source import Source, SourceFile
 from day0.adapters.base.values import Value
 
+from .naming import PICKLED_SUFFIXES
 from .pickle_archive import MAX_MEMBERS, Fetch, Member, member_bytes, members
 from .pickle_globals import is_plain, runs_commands
 from .pickle_opcodes import Opcodes, PickleError, Window, walk_pickle
 
-SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib", ".dill", ".pt2")
 MAX_FILES = 1000
 MAX_FETCHED = 32_000_000  # bytes of opcodes of one file
 _READERS = 8
@@ -68,7 +68,7 @@ class PickleListing(Value):
 
 def list_pickles(source: Source) -> Sequence[PickleListing]:
     """All files of the release that may be pickles, in the order of the listing."""
-    files = [file for file in source.files() if file.path.endswith(SUFFIXES)][:MAX_FILES]
+    files = [file for file in source.files() if file.path.endswith(PICKLED_SUFFIXES)][:MAX_FILES]
     if not files:
         return ()
     with ThreadPoolExecutor(_READERS, thread_name_prefix="pickles") as pool:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -21,6 +22,9 @@ DRAIN_TIMEOUT = 2.0  # seconds that the rest of an error may take
 MAX_CONNECTIONS = 32  # kept open for each host; callers use up to 32 threads
 MAX_REDIRECTS = 5
 _MOVED = frozenset({301, 302, 303, 307, 308})
+_PROXIES = tuple(
+    name for word in ("http", "https", "all", "no") for name in (f"{word}_proxy", f"{word.upper()}_PROXY")
+)
 _CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -186,7 +190,7 @@ class _Client:
     def manager(self, url: str) -> urllib3.PoolManager:
         """The pool manager that reaches the address, by the proxies that the environment names."""
         parts = urlsplit(url)
-        proxies = getproxies()
+        proxies = _proxies(tuple(map(os.environ.get, _PROXIES)))
         proxy = proxies.get(parts.scheme) or proxies.get("all") or ""
         if proxy and proxy_bypass(parts.hostname or ""):
             proxy = ""
@@ -194,6 +198,12 @@ class _Client:
             if proxy not in self._managers:
                 self._managers[proxy] = _manager(proxy)
             return self._managers[proxy]
+
+
+@lru_cache(maxsize=4)
+def _proxies(_environment: tuple[str | None, ...]) -> Mapping[str, str]:
+    """What the environment or the system names; asking goes through all variables, for every request."""
+    return getproxies()
 
 
 def _manager(proxy: str) -> urllib3.PoolManager:

@@ -9,8 +9,8 @@ from functools import cached_property
 from day0.adapters.base.checkpoint import Checkpoint
 
 from .folding import group_names
-from .member_sets import Member, members
-from .patterns import Group
+from .member_sets import members
+from .patterns import Group, Member
 from .stored_forms import Neighbours
 
 _FAULTS = ("missing_shard", "unreadable_shard")
@@ -65,7 +65,7 @@ class Awaited:
         for group in self.groups if text in self.layers else ():
             if group.pattern.text == text and group.layer == layer:
                 slot = group.pattern.expert_slot - (0 <= group.pattern.layer_slot < group.pattern.expert_slot)
-                found |= group.index_sets[slot]
+                found |= group.others.index_sets[slot]
         return found
 
     def beside(self, names: Sequence[str], group: Group) -> Set[Member]:

@@ -121,7 +121,7 @@ def experts_of(layer: LayerCount) -> Mapping[str, set[int]]:
         pattern = item.group.pattern
         if item.place.role == "expert" and pattern.expert_slot >= 0:
             slot = pattern.expert_slot - (0 <= pattern.layer_slot < pattern.expert_slot)
-            found.setdefault(pattern.text, set()).update(item.group.index_sets[slot])
+            found.setdefault(pattern.text, set()).update(item.group.others.index_sets[slot])
     return found
 
 

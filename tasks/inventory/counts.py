@@ -179,7 +179,7 @@ def pattern_table(counted: Iterable[Counted]) -> Sequence[TensorPattern]:
 
 def _pattern_row(items: Sequence[Counted]) -> TensorPattern:
     group, place = items[0].group, items[0].place
-    columns = zip(*(item.group.index_sets for item in items), strict=True)
+    columns = zip(*(item.group.others.index_sets for item in items), strict=True)
     slots = [format_indices(set().union(*column)) for column in columns]
     return TensorPattern(
         pattern=group.pattern.text,

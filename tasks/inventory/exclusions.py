@@ -9,9 +9,9 @@ from ..finding import Finding, Subject, make_finding
 from .counts import Counted
 from .declaration import Declaration, NamePattern
 from .declared_modules import DeclaredModules, module_names, unwrapped
-from .member_sets import Member, Tally, members
+from .member_sets import Tally, members
 from .name_matching import NameMatcher, fill
-from .patterns import Group
+from .patterns import Group, Member
 from .readable import readable
 from .record_quantization import Exclusion
 from .stored_weights import StoredWeights

@@ -6,22 +6,21 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from .index_sets import format_indices
-from .patterns import Group
+from .patterns import Group, Member
 
-Member = tuple[str, ...]
 _MOST_LINES = 20
 
 
 def members(group: Group) -> Set[Member]:
     """The indices of a group's tensors beside the layer; the empty one where there is none."""
-    return set(group.others) if group.others else {()}
+    return group.others.distinct
 
 
 def same_members(first: Group, second: Group) -> bool:
     """Whether two groups of one layer hold tensors of the same indices."""
     if first.count != second.count:
         return False
-    return first.others == second.others or members(first) == members(second)
+    return first.others is second.others or members(first) == members(second)
 
 
 @dataclass

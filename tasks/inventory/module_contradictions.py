@@ -6,9 +6,9 @@ from collections.abc import Iterable, Set
 
 from ..finding import Finding, Subject, make_finding
 from .declared_modules import DeclaredModules
-from .member_sets import Member, Tally, members
+from .member_sets import Tally, members
 from .name_matching import fill
-from .patterns import Group
+from .patterns import Group, Member
 from .quantization_families import families, family
 from .readable import readable
 from .record_quantization import QuantizationPart

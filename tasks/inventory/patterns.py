@@ -7,9 +7,10 @@ Every number that stands alone after a dot becomes a placeholder: `{l}` for the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from math import prod
 
 from day0.adapters.base.checkpoint import TensorBlock, TensorInfo, TensorKind, tensor_blocks
@@ -54,6 +55,29 @@ class Pattern:
 FURTHER = Pattern("(further names)", -1, -1)
 """What stands for all names beyond `MAX_GROUPS`."""
 
+Member = tuple[str, ...]
+"""The indices of one tensor of a group that are not the layer's."""
+
+
+class Members(tuple[Member, ...]):
+    """The members of a group; most layers hold the same experts, and their groups share one value.
+
+    What follows from them is worked out once.
+    """
+
+    @cached_property
+    def distinct(self) -> frozenset[Member]:
+        """As a set; the empty member alone where no tensor has further indices."""
+        return frozenset(self) or frozenset({()})
+
+    @cached_property
+    def index_sets(self) -> Sequence[frozenset[int]]:
+        """The indices, placeholder by placeholder."""
+        return [frozenset(map(int, column)) for column in zip(*self, strict=True)]
+
+
+_NONE = Members()
+
 
 @dataclass
 class Group:
@@ -67,7 +91,7 @@ class Group:
         example: name of the first of them.
         count: number of tensors.
         bytes: of all of them.
-        others: the indices of each that are not the layer's.
+        others: the indices of each that are not the layer's; empty where there are none.
         heaped: elements of tensors whose shapes differ, where a release has too many to tell them apart.
     """
 
@@ -78,13 +102,8 @@ class Group:
     example: str
     count: int = 0
     bytes: int = 0
-    others: list[tuple[str, ...]] = field(default_factory=list)
+    others: Members = _NONE
     heaped: int = 0
-
-    @cached_property
-    def index_sets(self) -> Sequence[Set[int]]:
-        """The indices that are not the layer's, placeholder by placeholder; of a group that is whole."""
-        return [set(map(int, column)) for column in zip(*self.others, strict=True)]
 
     @property
     def elements(self) -> int:
@@ -122,7 +141,7 @@ def list_tensors(tensors: Mapping[str, TensorInfo]) -> Listing:
         file = files.setdefault(block.file, FileCount())
         file.tensors += len(block.names)
         file.dtypes.update(kind.dtype for kind in set(block.kinds))
-    return Listing(tuple(fold.groups.values()), files)
+    return Listing(fold.finish(), files)
 
 
 class _Fold:
@@ -135,7 +154,8 @@ class _Fold:
     def __init__(self) -> None:
         self.groups: dict[tuple[str, str, TensorKind], Group] = {}
         self._patterns: dict[str, Pattern] = {}
-        self._shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._members: dict[tuple[Member, Member, Member], Members] = {}
+        self._parts: dict[tuple[str, str, TensorKind], list[Members | list[Member]]] = {}
 
     def add(self, block: TensorBlock) -> None:
         """Takes the tensors of one file."""
@@ -155,32 +175,62 @@ class _Fold:
                 alike[key] = [next(taken)] if experts and _MARK in key[0] else []
         for (line, kind), held in alike.items():
             if len(self.groups) < MAX_GROUPS:
-                self._take(line, kinds[kind], held)
+                self._take(line, kinds[kind], tuple(held))
             else:
                 self._heap(line, kinds[kind], len(held) or 1)
 
-    def _take(self, line: str, kind: TensorKind, experts: Sequence[str]) -> None:
+    def _take(self, line: str, kind: TensorKind, experts: Member) -> None:
         """Takes the tensors of one line: one for each expert; without experts the one of that name."""
         name = line.replace(_MARK, experts[0]) if experts else line
-        parts = _INDEX.split(name)
-        pattern = _make_pattern(parts[::2])
+        texts = _INDEX.split(name)
+        pattern = _make_pattern(texts[::2])
         pattern = self._patterns.setdefault(pattern.text, pattern)
-        slot, columns = pattern.layer_slot, [[index] for index in parts[1::2]]
+        indices, slot, place = texts[1::2], pattern.layer_slot, -1
         if experts:
-            places = [match.start(1) for match in _INDEX.finditer(name)]
-            columns = [column * len(experts) for column in columns]
-            columns[places.index(line.index(_MARK))] = list(experts)
-        layer = columns.pop(slot)[0] if slot >= 0 else ""
-        group = self.groups.get((pattern.text, layer, kind))
+            starts = [match.start(1) for match in _INDEX.finditer(name)]
+            place = starts.index(line.index(_MARK))
+        layer = indices.pop(slot) if slot >= 0 else ""
+        if 0 <= slot < place:
+            place -= 1
+        key = pattern.text, layer, kind
+        group = self.groups.get(key)
         if group is None:
             number = int(layer) if slot >= 0 else None
-            group = self.groups[pattern.text, layer, kind] = Group(
-                pattern, number, kind.dtype, kind.shape, name
-            )
+            group = self.groups[key] = Group(pattern, number, kind.dtype, kind.shape, name)
         number_of_tensors = len(experts) or 1
         group.count += number_of_tensors
         group.bytes += kind.bytes * number_of_tensors
-        group.others.extend(map(self._shared.setdefault, *[list(zip(*columns, strict=True))] * 2))
+        if indices:
+            self._note(self._parts.setdefault(key, []), place, indices, experts)
+
+    def _note(
+        self, parts: list[Members | list[Member]], place: int, indices: Sequence[str], experts: Member
+    ) -> None:
+        """Adds the members of one line to those of its group."""
+        if experts:
+            parts.append(self._made(place, indices, experts))
+        elif parts and isinstance(parts[-1], list):
+            parts[-1].append(tuple(indices))
+        else:
+            parts.append([tuple(indices)])
+
+    def _made(self, place: int, indices: Sequence[str], experts: Member) -> Members:
+        """The members of one line: its indices with each expert in its place."""
+        before, after = tuple(indices[:place]), tuple(indices[place + 1 :])
+        key = before, after, experts
+        made = self._members.get(key)
+        if made is None:
+            made = self._members[key] = Members((*before, expert, *after) for expert in experts)
+        return made
+
+    def finish(self) -> Sequence[Group]:
+        """All groups, whole."""
+        shared: dict[Members, Members] = {}
+        for key, parts in self._parts.items():
+            first = parts[0]
+            whole = first if len(parts) == 1 and isinstance(first, Members) else Members(chain(*parts))
+            self.groups[key].others = shared.setdefault(whole, whole)
+        return tuple(self.groups.values())
 
     def _heap(self, name: str, kind: TensorKind, number: int) -> None:
         """Takes tensors that are counted and nothing else: no release has so many kinds of names."""

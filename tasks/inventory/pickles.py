@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from day0.adapters.checkpoints.pickle_listing import PickleListing, list_pickles
+from day0.adapters.checkpoints.naming import PICKLED_SUFFIXES
 from day0.adapters.checkpoints.strict_json import shorten
 
 from ..finding import Finding, Severity, Subject, make_finding
 from .record_trust import PickleFile
 from .seen import Part, Seen
+
+if TYPE_CHECKING:
+    from day0.adapters.checkpoints.pickle_listing import PickleListing
 
 _NO_WEIGHTS = re.compile(
     r"(^|/)(training_args|optimizer|scheduler|rng_state|random_states|scaler|global_step)[^/]*$",
@@ -22,8 +26,11 @@ def read_pickles(seen: Seen) -> Part:
     """The part of the inventory that is about pickles; none of them is loaded."""
     source = seen.release.source
     withheld = any(anomaly.code == "listing_only" for anomaly in seen.release.checkpoint.anomalies)
-    if source is None or withheld:
+    if source is None or withheld or not any(item.path.endswith(PICKLED_SUFFIXES) for item in source.files()):
         return Part()
+    # The table of opcodes takes as long to load as 10,000 tensors; most releases have no pickle.
+    from day0.adapters.checkpoints.pickle_listing import list_pickles
+
     listings = [item for item in list_pickles(source) if item.container or item.error]
     if not listings:
         return Part()

@@ -13,8 +13,8 @@ from ..finding import Finding, Severity, Subject, make_finding
 from .awaited import NOTHING, Awaited
 from .counts import Counted
 from .declaration import Declaration
-from .member_sets import Member, Tally, members, same_members
-from .patterns import Group
+from .member_sets import Tally, members, same_members
+from .patterns import Group, Member
 from .readable import readable
 from .roles import LOW_PRECISION
 from .scale_shapes import Need, any_shape
@@ -30,7 +30,8 @@ _SCALE = re.compile(
 _NOT_OF_WEIGHT = re.compile(r"(input|activation|output|kv|bias|act)_scales?(_inv)?$|zero_scale$")
 _SUFFIXES = ("_scale_inv", "_scale_2", "_scales", "_scale")
 _FORMS = ("", "_packed", "_blocks", "_qdata")
-_IN_MODULE = ("weight", "qweight", "weight_packed", "W_q", "codes", "_data", "weight_qdata")
+_IN_MODULE = ("weight", "qweight", "weight_packed", "W_q", "codes", "_data", "weight_qdata",
+              "_weight_qdata")  # fmt: skip
 
 
 @dataclass

@@ -17,7 +17,7 @@ import pytest
 
 from day0.adapters.base.errors import SourceError
 from day0.adapters.models.expected_run import ask_expected
-from day0.flows import cli, commands_inventory
+from day0.flows import cli, staging_run
 from support.local_hub import LocalHub
 from support.raw_checkpoints import write_sharded
 from support.small_releases import SMOLLM2, smollm2_tensors
@@ -284,7 +284,7 @@ def test_a_staging_that_fails_is_in_the_json_too(
     def full(model: str, record: object) -> None:
         raise SourceError("there is no room", code="E210")
 
-    monkeypatch.setattr(commands_inventory, "stage_release", full)
+    monkeypatch.setattr(staging_run, "stage_release", full)
     assert cli.main(["inventory", release("a"), "--stage", "--json"]) != 0
     captured = capfd.readouterr()
     shape = json.loads(captured.out)
