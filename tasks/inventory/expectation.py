@@ -18,7 +18,8 @@ from .seen import Seen
 
 _INDEX = re.compile(r"(?<=\.)[0-9]{1,9}(?=\.|\Z)")
 # Last word of a packed weight's name -> what the model calls the weight.
-_FORMS = {"weight_packed": "weight", "qweight": "weight", "W_q": "weight", "codes": "weight"}
+_FORMS = dict.fromkeys(("weight_packed", "qweight", "W_q", "codes", "weight_qdata", "_weight_qdata", "B",
+                        "q_weight", "trellis"), "weight")  # fmt: skip
 _BLOCKS = "_blocks"
 _ANNOUNCED = ("index_only", "missing_shard", "unreadable_shard")
 MAX_ASKED = 100_000  # names; a release of 61 layers has some 1,500

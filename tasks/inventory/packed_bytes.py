@@ -78,11 +78,12 @@ def _int8(
         return WeightFormat(scheme, 4, size, packing, (Need(names, "scale", fits),))
     if stated == 2 and declared is not None:
         packing = Packing(8, 2, "four 2-bit weights a byte, as declared", "rows")
-        return WeightFormat(declared.scheme, 2, 0, packing, (Need(names, "scale", any_shape),))
+        fits = floating_scale((*group.shape[:-2], 4 * rows, columns), None)
+        return WeightFormat(declared.scheme, 2, 0, packing, (Need(names, "scale", fits),))
     outlier = near.first(group, f"{module}.SCB")
     scheme = "bnb" if outlier is not None and scale is outlier else "modelslim" if slim else "int8"
     size = whole_quotient(columns, scaled[-1]) if len(scaled) > 1 and scaled[-1] > 1 else 0
-    need = Need(names, "scale", floating_scale(group.shape, None, transposed=True))
+    need = Need(names, "scale", near.scaled(group, None, transposed=True))
     return WeightFormat(scheme, 8, size, None, (need, *activation_needs(group, declared)))
 
 

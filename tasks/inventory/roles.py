@@ -74,8 +74,9 @@ _MIXER_FEED_FORWARD = frozenset({"up_proj", "down_proj", "gate_proj"})
 
 # What may follow the name of a low-precision weight in the name of its side tensors, the longest first.
 _SIDE_OF_WEIGHT = (
-    "_activation_scale", "_global_scale", "_scale_second", "_offset_second", "_input_scale",
-    "_scale_and_zero", "_zero_point", "_scale_inv", "_scale_bias", "_scale_2", "_scales", "_scale", "_shape",
+    "_act_per_tensor_scale", "_per_tensor_scale", "_act_pre_scale", "_activation_scale", "_global_scale",
+    "_scale_second", "_offset_second", "_input_scale", "_scale_and_zero",
+    "_zero_point", "_scale_inv", "_scale_bias", "_scale_2", "_scales", "_scale", "_shape",
     "_g_idx", "_offset",
 )  # fmt: skip
 _SIDE_IN_MODULE = frozenset({
@@ -92,7 +93,8 @@ _SIDE_BELOW_WEIGHT = frozenset({
 })  # fmt: skip
 # Names under which a weight may stand; HQQ keeps all that is not the weight beside `W_q`.
 _WEIGHT_NAMES = (
-    "weight", "qweight", "weight_packed", "weight_qdata", "W_q", "codes", "_data", "B", "q_weight", "trellis",
+    "weight", "qweight", "weight_packed", "weight_qdata", "_weight_qdata", "W_q", "codes", "_data", "B",
+    "q_weight", "trellis",
 )  # fmt: skip
 _HQQ = frozenset({
     "scale", "zero", "shape", "nbits", "axis", "group_size", "packing", "unpack_view_dtype", "compute_dtype",

@@ -139,6 +139,24 @@ def floating_scale(weight: Shape, block: tuple[int, int] | None, *, transposed: 
     return fits
 
 
+def grained_scale(weight: Shape, scheme: str, block: tuple[int, int] | None) -> Fits:
+    """A scale of a known grain.
+
+    Args:
+        weight: logical shape, at least two dimensions.
+        scheme: `fp8_tensor`, `fp8_channel` or `fp8_block`, whatever the dtype of the weight.
+        block: of `fp8_block`.
+    """
+    if scheme == "fp8_block":
+        return floating_scale(weight, block)
+    lead, (rows, columns) = weight[:-2], weight[-2:]
+    if scheme == "fp8_channel":
+        fine = [(*lead, rows, 1), (*lead, rows), (*lead, 1, columns)]
+    else:
+        fine = [lead, (*lead, 1), (*lead, 1, 1), (), (1,), (1, 1)]
+    return lambda shape: "" if normalised(tuple(shape), len(weight)) in fine else str(list(fine[0]))
+
+
 def row_groups(lead: Shape, groups: int) -> Fits:
     """So many scales for each row; a single one may leave its dimension out.
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from .packed import MX_GROUP, NVFP4_GROUP, Packing
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .scale_shapes import Need, any_shape, grouped_scale, one_or_leading
+from .scale_shapes import (
+    Fits,
+    Need,
+    any_shape,
+    floating_scale,
+    grained_scale,
+    grouped_scale,
+    one_or_leading,
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,9 @@ class WeightFormat:
     zero_points: bool = False
 
 
+Grain = tuple[str, tuple[int, int] | None]
+"""`fp8_tensor`, `fp8_channel` or `fp8_block`, whatever the dtype, and the block."""
+
 RowWidth = Callable[[Group], int]
 """Weights in a row of a matrix by the numbers of the config; 0 where nothing is known of it."""
 
@@ -49,6 +60,7 @@ class Neighbours:
     def __init__(self, groups: Iterable[Group], width: RowWidth = lambda _: 0) -> None:
         self.width = width
         self._usual: Mapping[Hashable, tuple[int, int]] = {}
+        self._grains: Mapping[str, Grain] = {}
         self._at: dict[tuple[str, int | None], list[Group]] = {}
         for group in groups:
             self._at.setdefault((group.pattern.text, group.layer), []).append(group)
@@ -60,6 +72,17 @@ class Neighbours:
     def agreed(self, group: Group, declared: QuantizationPart | None) -> tuple[int, int] | None:
         """Bits and group of most weights that must be stored like this one; None while that is not known."""
         return self._usual.get(alike(group, declared))
+
+    def agree_grains(self, grains: Mapping[str, Grain]) -> None:
+        """Takes how most weights of each pattern are scaled."""
+        self._grains = grains
+
+    def scaled(self, group: Group, block: tuple[int, int] | None, *, transposed: bool = False) -> Fits:
+        """What a scale of single elements must be: of the declared block, else of the pattern's grain."""
+        grain = self._grains.get(group.pattern.text)
+        if block is not None or grain is None:
+            return floating_scale(group.shape, block, transposed=transposed)
+        return grained_scale(group.shape, *grain)
 
     def near(self, text: str, group: Group) -> Sequence[Group]:
         """The groups of that pattern in the same layer; more than one where shapes or dtypes differ."""

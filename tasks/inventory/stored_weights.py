@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 
+from day0.adapters.base.dtypes import BITS
+
 from .packed import Packing
 from .patterns import Group
 from .record_quantization import QuantizationPart
-from .stored_forms import Neighbours, RowWidth, WeightFormat, alike
+from .scale_shapes import block_of_scale, grained_scale
+from .stored_forms import Grain, Neighbours, RowWidth, WeightFormat, alike
 from .weight_formats import CONTAINERS, weight_format
 from .word_bits import stated_form
+
+_SINGLE = frozenset({"int8", "uint8", *(word for word in BITS if word.startswith("fp8"))})
 
 PartOf = Callable[[Group], QuantizationPart | None]
 """What is declared for a group's module."""
@@ -30,6 +35,7 @@ class StoredWeights:
         self.near = Neighbours(kept, width)
         self._part_of = part_of
         self.near.agree(self._usual(kept))
+        self.near.agree_grains(self._grains(kept))
         self._formats: dict[int, tuple[Group, WeightFormat | None]] = {}
 
     def _usual(self, groups: Iterable[Group]) -> Mapping[Hashable, tuple[int, int]]:
@@ -50,6 +56,22 @@ class StoredWeights:
                 stated[key] = stated_form(declared)
         return {key: _most(found, stated[key]) for key, found in votes.items()}
 
+    def _grains(self, groups: Iterable[Group]) -> Mapping[str, Grain]:
+        """How most weights of each pattern are scaled whose elements are single weights."""
+        votes: dict[str, Counter[Grain]] = {}
+        for group in groups:
+            if group.dtype not in _SINGLE or len(group.shape) < 2:
+                continue
+            found = weight_format(group, self.near, self._part_of(group))
+            if found is None or found.packing is not None:
+                continue
+            side = self.near.first(group, *found.needs[0].names)
+            grain = _grain(group, side) if side is not None else None
+            if grain is not None:
+                votes.setdefault(group.pattern.text, Counter())[grain] += group.count
+        most = {text: found.most_common(1)[0] for text, found in votes.items()}
+        return {text: grain for text, (grain, count) in most.items() if 2 * count > votes[text].total()}
+
     def format(self, group: Group) -> WeightFormat | None:
         """How the weights of a group are stored; None for plain ones."""
         known = self._formats.get(id(group))
@@ -68,7 +90,15 @@ def _most(votes: Mapping[tuple[int, int], int], stated: tuple[int, int]) -> tupl
     return max(sorted(votes), key=lambda form: (votes[form], form == stated))
 
 
+def _grain(group: Group, side: Group) -> Grain | None:
+    """What grain a scale's shape shows; None for a shape of none of them."""
+    scheme, size = block_of_scale(group.shape, side.shape, None)
+    grain = scheme, None if isinstance(size, int) else (size[0], size[1])
+    return None if grained_scale(group.shape, *grain)(side.shape) else grain
+
+
 def _packs(group: Group) -> bool:
     """Whether a tensor may be a weight of which bits and group only come as a product."""
     name = group.pattern.segments[-1]
-    return group.dtype in CONTAINERS and (name in ("qweight", "weight") or name.endswith("_packed"))
+    named = name in ("qweight", "weight", "W_q", "B", "_data") or name.endswith(("_packed", "_qdata"))
+    return group.dtype in CONTAINERS and named

@@ -124,6 +124,7 @@ def _mlx_part(section: Section) -> QuantizationPart:
 
 # torchao's config classes and the words of its older versions -> scheme, bits, activations.
 _TORCHAO = (
+    (re.compile(r"IntxWeight"), ("int8", 8, 0, "int", 8)),
     (re.compile(r"int4|uint4", re.I), ("int4_group", 4, 128, "int", 4)),
     (re.compile(r"nvfp4", re.I), ("nvfp4", 4, NVFP4_GROUP, "float", 4)),
     (re.compile(r"mxfp4|MXDynamic", re.I), ("mxfp4", 4, MX_GROUP, "float", 4)),
@@ -142,6 +143,8 @@ def read_torchao(section: Section) -> Declaration | None:
     if known is None:
         return None
     scheme, bits, usual, number, width = known
+    if "IntxWeight" in name:  # integers of any width, one a byte
+        return _torchao_any_width(name, data, left_out(section, "transformers"))
     group = count(data.get("group_size")) or (usual if scheme != "fp8_tensor" else 0)
     if "PerRow" in str(data.get("granularity")) and scheme == "fp8_tensor":
         scheme = "fp8_channel"
@@ -151,6 +154,18 @@ def read_torchao(section: Section) -> Declaration | None:
     width = 8 if "int8" in name.lower() and bits == 4 else width
     activations = Activations(bits=width, dtype=number_dtype(number, width), dynamic=True) if live else None
     return made(make_part(scheme, bits, group, activations), excluded=left_out(section, "transformers"))
+
+
+def _torchao_any_width(name: str, data: Section, left: tuple[NamePattern, ...]) -> Declaration | None:
+    """`IntxWeightOnlyConfig` and the like: bits as a dtype, the group within the granularity."""
+    stated = data.get("weight_dtype")
+    found = re.fullmatch(r"(?:torch\.)?u?int([1-8])", word(mapping(stated).get("_data")) or word(stated))
+    grain = mapping(mapping(data.get("weight_granularity")).get("_data"))
+    group = count(grain.get("group_size")) or count(data.get("group_size"))
+    bits = int(found[1]) if found else 8
+    live = Activations(bits=8, dtype="int8", dynamic=True) if "Dynamic" in name else None
+    scheme = {4: "int4_group", 8: "int8"}.get(bits, "mixed")
+    return made(make_part(scheme, bits, group, live), excluded=left)
 
 
 def one_scheme(scheme: str, usual: int, keys: tuple[str, ...]) -> Reader:

@@ -112,7 +112,7 @@ def codes(record: InventoryRecord) -> set[str]:
             {f"{M}.W_q": ("int32", (7, 64)), f"{M}.scale": ("bf16", (64, 1)), f"{M}.zero": ("bf16", (64, 1))},
             {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 3, "group_size": 64}}},
             ("mixed", 3, 64),
-            10 * 7 * 64,
+            64 * 64,
         ),
         (
             {f"{M}.weight._data": ("int8", (64, 32)), f"{M}.weight._scale": ("bf16", (64, 1))},
