@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from day0.adapters.base.checkpoint import IndexSummary
-from day0.adapters.base.errors import SourceError
+from day0.adapters.base.errors import SourceError, UnansweredError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
 from day0.adapters.sources.paths import is_inside
@@ -57,15 +57,33 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
     Raises:
         InputError: the hub refuses or cannot be reached.
     """
+    data = fetch_index(source, path, size)
+    return (None, [data]) if isinstance(data, Anomaly) else index_of(path, data)
+
+
+def fetch_index(source: Source, path: str, size: int) -> bytes | Anomaly:
+    """The text of an index, or why it cannot be had.
+
+    Raises:
+        InputError: the hub refuses or cannot be reached.
+    """
     if size > MAX_INDEX_BYTES:
-        return None, [_invalid(path, f"it has {size} bytes, more than {MAX_INDEX_BYTES}")]
+        return _invalid(path, f"it has {size} bytes, more than {MAX_INDEX_BYTES}")
     try:
         data = source.read(path)
-        if data.startswith(POINTER):
-            reason = f"it is a git-lfs pointer, not the file ({describe_pointer(data)}): run `git lfs pull`"
-            return None, [_invalid(path, reason)]
+    except SourceError as error:
+        return _invalid(path, str(error))
+    if data.startswith(POINTER):
+        reason = f"it is a git-lfs pointer, not the file ({describe_pointer(data)}): run `git lfs pull`"
+        return _invalid(path, reason)
+    return data
+
+
+def index_of(path: str, data: bytes) -> tuple[Index | None, list[Anomaly]]:
+    """The index that a text holds; None and the reason where it cannot be used."""
+    try:
         parsed = parse_index(data)
-    except (JsonError, SourceError) as error:
+    except JsonError as error:
         return None, [_invalid(path, str(error))]
     claims = parsed.get("weight_map") if isinstance(parsed, dict) else None
     if not isinstance(claims, dict) or set(map(type, claims.values())) - {str}:
@@ -77,15 +95,14 @@ def read_index(source: Source, path: str, size: int) -> tuple[Index | None, list
         del files[file]
     if folder or escapes:
         claims = {name: files[file] for name, file in claims.items() if file in files}
-    total = _total_size(parsed)
-    return Index(path, claims, total if type(total) is int else None, _stated(total)), [
-        _escape(path, file) for file in escapes[:100]
-    ]
+    return Index(path, claims, *total_of(parsed)), [_escape(path, file) for file in escapes[:100]]
 
 
-def _total_size(parsed: Mapping[str, Any]) -> Any:
+def total_of(parsed: Mapping[str, Any]) -> tuple[int | None, str]:
+    """`metadata.total_size` as a number, and as text where it is none; empty where it is absent."""
     metadata = parsed.get("metadata")
-    return metadata.get("total_size") if isinstance(metadata, dict) else None
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return total if type(total) is int else None, _stated(total)
 
 
 def _stated(total: Any) -> str:

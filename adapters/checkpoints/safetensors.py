@@ -19,6 +19,7 @@ from .shard_headers import read_headers
 from .tensor_files import HeadersRead, TensorFiles
 
 SUFFIX = ".safetensors"
+_MAY_PASS = ("shard_unreadable", "index_unanswered")  # with another try
 MAX_KEPT = 2  # releases whose tables stay in memory; the largest known takes some 100 MB
 
 
@@ -39,7 +40,7 @@ def open_safetensors(source: Source) -> TensorFiles:
             _READ[key] = known
     if known is None:
         known = _read(source)
-        if not any(anomaly.code == "shard_unreadable" for anomaly in known.anomalies):  # may pass
+        if not any(anomaly.code in _MAY_PASS for anomaly in known.anomalies):
             with _LOCK:
                 _READ[key] = known
                 while len(_READ) > MAX_KEPT:
@@ -56,7 +57,8 @@ def _read(source: Source) -> HeadersRead:
     index, anomalies = _index(source, sizes)
     sets = families(sizes, SUFFIX)
     joined = joined_files(source, sizes, sets) if index is None else ()
-    shards, more = _canonical(sizes, index, sets, joined)
+    unanswered = any(anomaly.code == "index_unanswered" for anomaly in anomalies)
+    shards, more = _canonical(sizes, index, sets, joined, unanswered)
     anomalies += more
     headers: dict[str, Header] = {}
     for shard, header in read_headers(source, shards, sizes).items():
@@ -68,6 +70,12 @@ def _read(source: Source) -> HeadersRead:
     declared = [
         TensorBlock(shard, header.names, header.kinds, header.starts) for shard, header in headers.items()
     ]
+    if index is not None and _of_other_tensors(index, declared, shards, sizes):
+        message = f"the index {index.path} names none of the tensors that the files hold"
+        anomalies.append(
+            Anomaly(code="stale_index", subject=index.path, message=message, evidence=index.path)
+        )
+        index = None
     consistent = index is not None and agree(index, declared)
     blocks, duplicates, faults = (declared, [], []) if consistent else merge(declared, index)
     anomalies += duplicates
@@ -84,6 +92,17 @@ def _read(source: Source) -> HeadersRead:
     header_bytes = sum(LENGTH_BYTES + header.length for header in headers.values())
     summary = index.summary() if index is not None else None
     return HeadersRead("safetensors", shards, blocks, layout, header_bytes, anomalies, faults, summary)
+
+
+def _of_other_tensors(
+    index: Index, declared: Sequence[TensorBlock], shards: Sequence[str], sizes: Mapping[str, int]
+) -> bool:
+    """Whether every file is there and readable and none of their tensors is one of the index."""
+    if len(declared) < len(shards) or not any(block.names for block in declared):
+        return False
+    if any(name in index.shard_of for block in declared for name in block.names):
+        return False
+    return all(file in sizes for file in set(index.shard_of.values()))
 
 
 def _cut_off(block: TensorBlock, size: int, header: Header) -> Iterator[TensorFault]:
@@ -103,12 +122,13 @@ def _index(source: Source, sizes: Mapping[str, int]) -> tuple[Index | None, list
         folder = posixpath.dirname(path)
         shards = [name for name in sizes if name.endswith(SUFFIX) and posixpath.dirname(name) == folder]
         if shards:
-            message = f"the index {path} names none of the {len(shards)} tensor files that are there"
-            return None, [
-                *anomalies,
-                Anomaly(code="stale_index", subject=path, message=message, evidence=path),
-            ]
+            return None, [*anomalies, _stale(path, f"{len(shards)} tensor files that are there")]
     return index, anomalies
+
+
+def _stale(path: str, what: str) -> Anomaly:
+    message = f"the index {path} names none of the {what}"
+    return Anomaly(code="stale_index", subject=path, message=message, evidence=path)
 
 
 def _index_beside(sizes: Mapping[str, int]) -> str | None:
@@ -122,9 +142,21 @@ def _index_beside(sizes: Mapping[str, int]) -> str | None:
 
 
 def _canonical(
-    sizes: Mapping[str, int], index: Index | None, sets: Sequence[Family], joined: Sequence[str]
+    sizes: Mapping[str, int],
+    index: Index | None,
+    sets: Sequence[Family],
+    joined: Sequence[str],
+    unanswered: bool,
 ) -> tuple[list[str], list[Anomaly]]:
-    """The shards that count, and what is said about all other tensor files."""
+    """The shards that count, and what is said about all other tensor files.
+
+    Args:
+        sizes: of all files.
+        index: if one can be used.
+        sets: of tensor files.
+        joined: files that form one set without saying so.
+        unanswered: whether an index is there that was not handed out.
+    """
     listed = index.shard_of.values() if index is not None else joined
     named = {file for file in listed if file in sizes}
     chosen = _chosen(sets, named)
@@ -150,7 +182,7 @@ def _canonical(
                 code="number_beyond_total", subject=chosen.stem, message=message, evidence=chosen.files[-1]
             )
         )
-    if index is None and len(shards) > 1:
+    if index is None and len(shards) > 1 and not unanswered:
         message = (
             f"{len(shards)} shards have no usable index beside them; the map is built from their headers"
         )

@@ -27,7 +27,7 @@ MAX_STRICT_BYTES = (
 LENGTH_BYTES = 8  # the header's own length, little-endian, stands first
 MAX_HEADER_BYTES = 100_000_000  # MAX_HEADER_SIZE of the crate
 POINTER = b"version https://git-lfs"
-_POINTER_FIELD = re.compile(rb"^(oid sha256:([0-9a-f]{64})|size ([0-9]{1,20}))$", re.MULTILINE)
+_POINTER_FIELD = re.compile(rb"^(oid sha256:([0-9a-f]{64})|size ([0-9]{1,20}))\r?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

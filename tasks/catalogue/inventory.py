@@ -31,7 +31,8 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         "INV005", "index of another build", "warning",
-        "The index names none of the tensor files that are there. The files' own headers were used.",
+        "The index names none of the tensor files that are there, or none of their tensors. The files' own "
+        "headers were used.",
         "Replace the index by one that was written with these files.",
     ),
     Entry(

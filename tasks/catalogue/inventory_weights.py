@@ -240,8 +240,8 @@ ENTRIES: tuple[Entry, ...] = (
         "INV098",
         "small file not read",
         "warning",
-        "The source lists a tokenizer, configuration or code file and did not hand it out, tried again and "
-        "again. What depends on it is not known.",
+        "The source lists an index, tokenizer, configuration or code file and did not hand it out, tried "
+        "again and again. What depends on it is not known.",
         "Run again later.",
         undecided="unverified",
     ),

@@ -26,6 +26,7 @@ _CODES: dict[str, tuple[str, str]] = {
     "lfs_pointer": ("INV097", "file"),
     "shard_unreadable": ("INV096", "file"),
     "text_unanswered": ("INV098", "file"),
+    "index_unanswered": ("INV098", "file"),
     "no_config": ("INV099", "model"),
     "index_invalid": ("INV010", "file"),
     "index_total_size": ("INV011", "file"),

@@ -182,7 +182,14 @@ def test_a_tensor_in_two_shards_is_taken_where_the_index_says(tmp_path: Path) ->
     assert second in anomaly.message
 
 
-UNUSABLE = ("<<<<<<< HEAD\n{}", "[]", '{"weight_map": {"a": 1}}', '{"a": 1, "a": 2}', "\xff")
+UNUSABLE = (
+    "<<<<<<< HEAD\n{}",
+    "[]",
+    '{"weight_map": {}}',
+    '{"weight_map": {"a": 1}}',
+    '{"a": 1, "a": 2}',
+    "\xff",
+)
 
 
 @pytest.mark.parametrize("text", UNUSABLE)
@@ -200,6 +207,19 @@ def test_a_stale_index_is_told_from_an_unfinished_download(folder: Path) -> None
     checkpoint = opened(folder)
     assert codes(checkpoint) == ["stale_index", "no_index"]
     assert len(checkpoint.tensors) == len(LAYOUT)
+
+
+def test_an_index_of_other_tensors_in_files_of_the_same_names_is_stale(folder: Path) -> None:
+    index = folder / "model.safetensors.index.json"
+    held = json.loads(index.read_text())["weight_map"]
+    packed = {name.replace(".weight", ".qweight"): file for name, file in held.items()}
+    index.write_text(json.dumps({"weight_map": packed}))
+    checkpoint = opened(folder)
+    assert (codes(checkpoint), list(checkpoint.faults), checkpoint.index) == (["stale_index"], [], None)
+    assert len(checkpoint.tensors) == len(LAYOUT)
+
+    index.write_text(json.dumps({"weight_map": {**packed, next(iter(held)): next(iter(held.values()))}}))
+    assert "stale_index" not in codes(opened(folder))  # one tensor of the same name: faults, one by one
 
 
 LEAVING = ("../secret.safetensors", "/etc/passwd", "a/../../b", "C:x", "x\\y", "", "a//b")
@@ -225,9 +245,10 @@ def test_a_link_out_of_the_folder_is_not_followed(
     assert shard.name not in checkpoint.shards
 
 
-def test_a_pointer_instead_of_weights_says_what_it_points_to(folder: Path) -> None:
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'ab' * 32}\nsize 4302350824\n"
-    (folder / "model-00001-of-00003.safetensors").write_text(pointer)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_pointer_instead_of_weights_says_what_it_points_to(folder: Path, end: str) -> None:
+    lines = ("version https://git-lfs.github.com/spec/v1", f"oid sha256:{'ab' * 32}", "size 4302350824", "")
+    (folder / "model-00001-of-00003.safetensors").write_bytes(end.join(lines).encode())
     checkpoint = opened(folder)
     assert codes(checkpoint) == ["lfs_pointer"]
     assert "size 4302350824" in checkpoint.anomalies[0].message

@@ -148,3 +148,23 @@ def test_a_shard_that_no_server_hands_out_leaves_a_record(
     local_hub.faults.clear()
     assert main(arguments) != 3  # recovered: not the stored record
     assert json.loads(capfd.readouterr().out)["totals"]["tensors"] == 41
+
+
+@pytest.mark.usefixtures("clock")
+def test_an_index_that_no_server_hands_out_leaves_a_record(
+    local_hub: LocalHub, folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_sharded(folder, LAYOUT, 4)
+    local_hub.add("org/index", folder)
+    local_hub.fail("*.index.json", status=500, times=10_000)
+    arguments = ["inventory", "org/index", "--json", "--store", str(tmp_path / "store")]
+    assert main(arguments) == 3
+    record = json.loads(capfd.readouterr().out)
+    (finding,) = [item for item in record["findings"] if item["code"] == "INV098"]
+    assert finding["subject"]["name"] == "model.safetensors.index.json"
+    assert record["totals"]["tensors"] == 41
+    assert not {"INV006", "INV010"} & {item["code"] for item in record["findings"]}
+    local_hub.faults.clear()
+    assert main(arguments) != 3
+    record = json.loads(capfd.readouterr().out)
+    assert record["reconciliation"]["index"]["tensors"] == 41
