@@ -71,6 +71,9 @@ def fetch_index(source: Source, path: str, size: int) -> bytes | Anomaly:
         return _invalid(path, f"it has {size} bytes, more than {MAX_INDEX_BYTES}")
     try:
         data = source.read(path)
+    except UnansweredError as error:
+        message = f"the index {path} was not handed out: {error.message}; the headers are used instead"
+        return Anomaly(code="index_unanswered", subject=path, message=message, evidence=path)
     except SourceError as error:
         return _invalid(path, str(error))
     if data.startswith(POINTER):
@@ -86,7 +89,7 @@ def index_of(path: str, data: bytes) -> tuple[Index | None, list[Anomaly]]:
     except JsonError as error:
         return None, [_invalid(path, str(error))]
     claims = parsed.get("weight_map") if isinstance(parsed, dict) else None
-    if not isinstance(claims, dict) or set(map(type, claims.values())) - {str}:
+    if not isinstance(claims, dict) or set(map(type, claims.values())) != {str}:
         return None, [_invalid(path, "it holds no weight_map of strings")]
     folder = posixpath.dirname(path)
     files = {file: posixpath.join(folder, file) for file in set(claims.values())}

@@ -7,7 +7,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-_NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d{1,9})(?:[-_]of[-_](?P<total>\d{1,9}))?$")
+# `model-00001-of-00012`, `model_1`, `00001-of-00012`, `model-00001-of-00012.fp16` (transformers' variants).
+_NUMBERED = re.compile(
+    r"(?P<before>(?P<stem>.+?)[-_.]|)(?P<number>\d{1,9})"
+    r"(?P<after>[-_](?i:of)[-_](?P<total>\d{1,9})(?P<tail>[-_.][A-Za-z]\w*)?)?"
+)
+_LEAST_ROW = 3  # files whose numbers show that none is left out between them
 _DIGITS = re.compile(r"(\d+)")
 COPIES = re.compile(r"consolidated|original|metal|onnx|openvino|coreml", re.IGNORECASE)
 _NOT_WEIGHTS = re.compile(
@@ -58,9 +63,38 @@ class Family:
         return tuple(sorted(set(range(start, stop)) - set(self.numbers)))
 
     @property
+    def skipped(self) -> Sequence[int]:
+        """Numbers left out between others, of names that tell no total and otherwise count on."""
+        held = set(self.numbers)
+        if self.total or len(held) < _LEAST_ROW or max(held) >= 2 * len(held):
+            return ()
+        return tuple(sorted(set(range(min(held), max(held))) - held))
+
+    @property
     def beyond(self) -> Sequence[int]:
         """Numbers larger than `-of-N` allows; where numbering starts at 0, N itself is in use, too."""
         return tuple(number for number in self.numbers if self.total and number > self.total)
+
+
+def _match(name: str) -> re.Match[str] | None:
+    """How a name without its ending is numbered; a number alone is a name."""
+    match = _NUMBERED.fullmatch(name)
+    return match if match and (match["stem"] or match["total"]) else None
+
+
+def renumbered(name: str, number: int | None) -> str:
+    """The name, without its ending, of a file of the same set with another number; None puts a `*` there."""
+    match = _match(name)
+    if match is None:
+        return name
+    shown = "*" if number is None else f"{number:0{len(match['number'])}d}"
+    return f"{match['before']}{shown}{match['after'] or ''}"
+
+
+def number_of(name: str) -> int | None:
+    """The number in a name without its ending; None where it has none."""
+    match = _match(name)
+    return int(match["number"]) if match else None
 
 
 _Member = tuple[str, "re.Match[str] | None"]  # a path, and how its name is numbered
@@ -76,8 +110,8 @@ def families(paths: Iterable[str], suffix: str) -> list[Family]:
     for path in paths:
         if path.endswith(suffix) and not _NOT_WEIGHTS.search(path):
             folder, name = posixpath.split(path)
-            match = _NUMBERED.fullmatch(name[: -len(suffix)])
-            stem = match["stem"] if match else name[: -len(suffix)]
+            match = _match(name[: -len(suffix)])
+            stem = f"{match['stem'] or ''}{match['tail'] or ''}" if match else name[: -len(suffix)]
             groups.setdefault((folder, stem, match is None), []).append((path, match))
     found = [
         _family(folder, stem, members)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
-from day0.adapters.base.checkpoint import TensorBlock, TensorFault, TensorKind
+from day0.adapters.base.checkpoint import IndexSummary, TensorBlock, TensorFault, TensorKind
 from day0.adapters.base.values import Anomaly
 
 from .index import Index
@@ -100,7 +100,7 @@ _DESCRIBED: tuple[tuple[str, str, Callable[[TensorFault, Index], str]], ...] = (
 """Fault -> the adapter's word for it and how it is said."""
 
 
-def check_total(index: Index, data_bytes: int, file_bytes: int) -> list[Anomaly]:
+def check_total(index: IndexSummary, data_bytes: int, file_bytes: int) -> list[Anomaly]:
     """Whether the index's total is that of the tensors or at least that of the files."""
     if index.total_size is None and index.total_stated:
         message = (
