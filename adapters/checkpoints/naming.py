@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 # `model-00001-of-00012`, `model_1`, `00001-of-00012`, `model-00001-of-00012.fp16` (transformers' variants).
-_NUMBERED = re.compile(
+_OF = re.compile(
     r"(?P<before>(?P<stem>.+?)[-_.]|)(?P<number>\d{1,9})"
-    r"(?P<after>[-_](?i:of)[-_](?P<total>\d{1,9})(?P<tail>[-_.][A-Za-z]\w*)?)?"
+    r"(?P<after>[-_](?i:of)[-_](?P<total>\d{1,9})(?P<tail>[-_.][A-Za-z]\w*)?)"
+)
+_BARE = re.compile(
+    r"(?P<before>(?P<stem>.+?)[-_.])(?P<number>\d{1,9})(?P<after>)(?P<total>(?!))?(?P<tail>(?!))?"
 )
 _LEAST_ROW = 3  # files whose numbers show that none is left out between them
 _DIGITS = re.compile(r"(\d+)")
@@ -78,8 +81,7 @@ class Family:
 
 def _match(name: str) -> re.Match[str] | None:
     """How a name without its ending is numbered; a number alone is a name."""
-    match = _NUMBERED.fullmatch(name)
-    return match if match and (match["stem"] or match["total"]) else None
+    return _OF.fullmatch(name) or _BARE.fullmatch(name)
 
 
 def renumbered(name: str, number: int | None) -> str:

@@ -197,16 +197,8 @@ def _canonical(
     chosen = _chosen(sets, named)
     shards = sorted(named | set(chosen.files), key=natural_key)
     anomalies = [_redundant(family, sizes) for family in sets if not set(family.files) & set(shards)]
-    anomalies += [
-        Anomaly(
-            code="missing_shard",
-            subject=f"{posixpath.join(chosen.folder, chosen.stem)}#{number}",
-            message=f"shard {number} of {chosen.total} of {chosen.stem} is not there",
-            evidence=chosen.files[0],
-        )
-        for number in chosen.absent[:100]
-        if index is None or set(index.files) == named  # else the index names what is absent
-    ]
+    if index is None or set(index.files) == named:  # else the index names what is absent
+        anomalies += _absent(chosen, indexed=index is not None)
     if chosen.beyond:
         which = ", ".join(map(str, chosen.beyond[:5]))
         message = (

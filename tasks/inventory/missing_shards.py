@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import posixpath
 from collections.abc import Sequence
 
 from day0.adapters.base.checkpoint import Checkpoint
-from day0.adapters.checkpoints.naming import natural_key
+from day0.adapters.checkpoints.naming import natural_key, number_of, renumbered
 
 from ..finding import Finding, Subject, make_finding
 from .index_sets import format_indices
 from .readable import readable
 from .record_reconciliation import MAX_FILES
 
-_NUMBERED = re.compile(
-    r"^(?P<before>.*?[-_.])(?P<number>\d{1,9})(?P<of>(?:[-_]of[-_]\d{1,9})?)(?P<end>\.\w+)$"
-)
 _MOST_SETS = 3
 
 
@@ -50,12 +47,12 @@ def numbered(files: Sequence[str]) -> dict[str, list[int]]:
     """Names with `*` in the place of their number -> the numbers; a name without one has none."""
     found: dict[str, list[int]] = {}
     for file in sorted(files, key=natural_key):
-        match = _NUMBERED.match(file)
-        if match is None:
-            found.setdefault(file, [])
-        else:
-            form = f"{match['before']}*{match['of']}{match['end']}"
-            found.setdefault(form, []).append(int(match["number"]))
+        folder, name = posixpath.split(file)
+        bare, end = posixpath.splitext(name)
+        number = number_of(bare)
+        held = found.setdefault(posixpath.join(folder, renumbered(bare, None) + end), [])
+        if number is not None:
+            held.append(number)
     return found
 
 

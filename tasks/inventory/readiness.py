@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence, Set
 
 from day0.adapters.base.values import Anomaly
-from day0.adapters.checkpoints.naming import families, natural_key
+from day0.adapters.checkpoints.naming import families, natural_key, renumbered
 from day0.adapters.sources.unfinished import hidden_leftovers
 
 from ..finding import Finding, Subject, make_finding
@@ -156,23 +156,15 @@ def _unnumbered(seen: Seen, there: Set[str], named: Set[str]) -> set[str]:
     found = set()
     for suffix in (".safetensors", ".gguf", ".bin"):
         for family in families(there, suffix):
-            if not canonical & set(family.files) or not family.absent:
+            gone = family.absent if seen.release.checkpoint.index else (*family.absent, *family.skipped)
+            if not canonical & set(family.files) or not gone:
                 continue
             form = posixpath.basename(family.files[0]).removesuffix(suffix)
-            for number in family.absent:
-                name = posixpath.join(family.folder, _numbered(form, number) + suffix)
+            for number in gone:
+                name = posixpath.join(family.folder, renumbered(form, number) + suffix)
                 if name not in named:
                     found.add(name)
     return found
-
-
-def _numbered(form: str, number: int) -> str:
-    """The name of a file of the same set with another number."""
-    return re.sub(
-        r"^(.+?[-_.])(\d{1,9})((?:[-_]of[-_]\d{1,9})?)$",
-        lambda match: f"{match[1]}{number:0{len(match[2])}d}{match[3]}",
-        form,
-    )
 
 
 def _leftovers(seen: Seen) -> Sequence[str]:

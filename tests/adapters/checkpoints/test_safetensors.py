@@ -182,6 +182,23 @@ def test_a_tensor_in_two_shards_is_taken_where_the_index_says(tmp_path: Path) ->
     assert second in anomaly.message
 
 
+def test_a_number_left_out_of_a_row_without_a_total_is_a_shard_that_is_not_there(folder: Path) -> None:
+    numbers = {1: 1, 2: 2, 3: 4}
+    for old, new in numbers.items():
+        (folder / f"model-0000{old}-of-00003.safetensors").rename(folder / f"model-0000{new}.safetensors")
+    index = folder / "model.safetensors.index.json"
+    held = json.loads(index.read_text())["weight_map"]
+    index.write_text(
+        json.dumps({"weight_map": {
+            name: f"model-0000{numbers[int(file[10])]}.safetensors" for name, file in held.items()
+        }})
+    )  # fmt: skip
+    assert codes(opened(folder)) == []  # the index knows of no other
+    index.unlink()
+    missing = opened(folder).anomalies[0]
+    assert (missing.code, missing.subject) == ("missing_shard", "model#3")
+
+
 UNUSABLE = (
     "<<<<<<< HEAD\n{}",
     "[]",
