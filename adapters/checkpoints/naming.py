@@ -113,7 +113,9 @@ def families(paths: Iterable[str], suffix: str) -> list[Family]:
         if path.endswith(suffix) and not _NOT_WEIGHTS.search(path):
             folder, name = posixpath.split(path)
             match = _match(name[: -len(suffix)])
-            stem = f"{match['stem'] or ''}{match['tail'] or ''}" if match else name[: -len(suffix)]
+            stem = name[: -len(suffix)]
+            if match:
+                stem = f"{match['stem'] or ''}{match['tail'] or ''}" or renumbered(stem, None)
             groups.setdefault((folder, stem, match is None), []).append((path, match))
     found = [
         _family(folder, stem, members)

@@ -219,7 +219,7 @@ def _canonical(
 
 def _absent(chosen: Family, *, indexed: bool) -> Iterator[Anomaly]:
     """What the numbers of a set promise; of names without a total an index that holds decides."""
-    name = chosen.stem or chosen.files[0]
+    name = chosen.stem
     told = [(number, f"shard {number} of {chosen.total} of {name} is not there") for number in chosen.absent]
     if not indexed:
         told += [

@@ -19,7 +19,7 @@ def family(*names: str) -> Family:
         (("model-1-of-3", "model-3-of-3"), "model"),
         (("Model-00001-Of-00003", "Model-00003-Of-00003"), "Model"),
         (("model_part_1_OF_3", "model_part_3_OF_3"), "model_part"),
-        (("00001-of-00003", "00003-of-00003"), ""),
+        (("00001-of-00003", "00003-of-00003"), "*-of-00003"),
         (("model-00001-of-00003.fp16", "model-00003-of-00003.fp16"), "model.fp16"),
         (("model-00001-of-00003-int4", "model-00003-of-00003-int4"), "model-int4"),
     ],
