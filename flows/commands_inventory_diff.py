@@ -10,6 +10,7 @@ from .inventory_source import inventory_of
 from .progress_display import show_progress
 from .settings import run_options
 from .terminal import printable, stdout_for_data, write_json
+from .text_layout import columns_of
 
 _STORE = StoreFlags()
 
@@ -41,5 +42,5 @@ def diff(
         if flags.json:
             write_json(data, found)
         else:
-            data.writelines(f"{printable(line)}\n" for line in diff_text(found))
+            data.writelines(f"{printable(line)}\n" for line in diff_text(found, columns_of(data)))
     return 1 if fail_on_change and not found.same else 0

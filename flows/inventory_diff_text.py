@@ -9,26 +9,38 @@ from day0.reports.words import bytes_text, listed, plural
 from day0.tasks.inventory.structural_change import Changed, LayerChange, StructuralDiff, TensorRole
 from day0.tasks.inventory.structural_diff import header_dtype
 
-from .text_layout import aligned
+from .text_layout import PIPED, aligned, with_last_wrapped, wrapped
 
 _MOST_ROLES = 20
 _MOST_OTHERS = 10
 _MOST_FACTS = 12
 _CELL = 60
+_PROSE = 30  # columns that a last cell of words needs beside the others; with less it goes below them
 _DEEPEST = 4
 
 
-def diff_text(diff: StructuralDiff) -> Iterator[str]:
-    """The headline, then everything in order of weight; long lists are bounded and say so."""
-    yield diff.headline
+def diff_text(diff: StructuralDiff, width: int = PIPED) -> Iterator[str]:
+    """The headline, then everything in order of weight; long lists are bounded and say so.
+
+    Args:
+        diff: what to tell.
+        width: columns; a name that is longer stays whole.
+    """
+    yield from wrapped(diff.headline, width)
     yield ""
     yield f"- {diff.before}"
     yield f"+ {diff.after}"
     for renamed in diff.renamed:
         names = f"{renamed.before or '(none)'} -> {renamed.after or '(none)'}"
-        yield f"  the same under another prefix: {names}, {plural(renamed.patterns, 'pattern')}"
-    yield from _roles("new tensor roles", "+", diff.new)
-    yield from _roles("removed tensor roles", "-", diff.removed)
+        said = f"the same under another prefix: {names}, {plural(renamed.patterns, 'pattern')}"
+        yield from wrapped(said, width, "  ", "    ")
+    yield from _roles("new tensor role", "+", diff.new, width)
+    yield from _roles("removed tensor role", "-", diff.removed, width)
+    yield from _changes(diff, width)
+
+
+def _changes(diff: StructuralDiff, width: int) -> Iterator[str]:
+    """What is stored otherwise, then the facts by topic."""
     dtypes = [
         (
             change.role,
@@ -37,7 +49,7 @@ def diff_text(diff: StructuralDiff) -> Iterator[str]:
         )
         for change in diff.dtypes
     ]
-    yield from _section("stored in another dtype", dtypes, _MOST_ROLES)
+    yield from _section("stored in another dtype", dtypes, _MOST_ROLES, width)
     yield from _section(
         "of another shape",
         [
@@ -45,17 +57,18 @@ def diff_text(diff: StructuralDiff) -> Iterator[str]:
             for change in diff.shapes
         ],
         _MOST_OTHERS,
+        width,
     )
-    yield from _section("in other places", [_place(change) for change in diff.placed], _MOST_OTHERS)
+    yield from _section("in other places", [_place(change) for change in diff.placed], _MOST_OTHERS, width)
     topics: dict[str, list[Changed]] = {}
     for change in diff.changed:
         topics.setdefault(change.topic, []).append(change)
     for topic, changes in topics.items():
         rows = [(change.name, f"{_cell(change.before)} -> {_cell(change.after)}", "") for change in changes]
-        yield from _section(topic, rows, _MOST_FACTS, diff.more_config if topic == "config" else 0)
+        yield from _section(topic, rows, _MOST_FACTS, width, diff.more_config if topic == "config" else 0)
 
 
-def _roles(title: str, mark: str, roles: Sequence[TensorRole]) -> Iterator[str]:
+def _roles(title: str, mark: str, roles: Sequence[TensorRole], width: int) -> Iterator[str]:
     weights = [role for role in roles if not role.side]
     sides = [role for role in roles if role.side]
     rows = [
@@ -72,17 +85,34 @@ def _roles(title: str, mark: str, roles: Sequence[TensorRole]) -> Iterator[str]:
     if rows:
         beside = f" and {plural(len(sides), 'side tensor')} of them" if sides and weights else ""
         yield ""
-        yield f"{len(weights) or len(sides)} {title}{beside}"
-        yield from (f"  {line}" for line in aligned(rows[:_MOST_ROLES]))
+        yield f"{plural(len(weights) or len(sides), title)}{beside}"
+        yield from _fitted(rows[:_MOST_ROLES], width)
         yield from _more(len(rows) - _MOST_ROLES)
 
 
-def _section(title: str, rows: Sequence[tuple[str, str, str]], most: int, beyond: int = 0) -> Iterator[str]:
+def _section(
+    title: str, rows: Sequence[tuple[str, str, str]], most: int, width: int, beyond: int = 0
+) -> Iterator[str]:
     if rows:
         yield ""
         yield title
-        yield from (f"  {line}" for line in aligned(rows[:most]))
+        yield from _fitted(rows[:most], width)
         yield from _more(max(0, len(rows) - most) + beyond)
+
+
+def _fitted(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Rows in columns where these fit, with the last cell broken if need be; else each as a paragraph."""
+    if max(map(len, aligned(rows)), default=0) + 2 <= width:
+        lines = aligned(rows)
+    elif max(map(len, aligned([row[:-1] for row in rows]))) + _PROSE <= width:
+        lines = with_last_wrapped(rows, (), width - 2)
+    else:
+        lines = (line for row in rows for line in _paragraph(row, width - 2))
+    yield from (f"  {line}" for line in lines)
+
+
+def _paragraph(row: Sequence[str], width: int) -> Iterator[str]:
+    yield from wrapped(", ".join(cell for cell in row if cell), width, "", "    ")
 
 
 def _more(number: int) -> Iterator[str]:

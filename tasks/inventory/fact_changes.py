@@ -234,5 +234,10 @@ def _leaves(topic: str, name: str, before: Any, after: Any, depth: int = _DEEPES
             escaped = str(key).replace("~", "~0").replace("/", "~1")
             place = f"{name}{key}" if name.endswith(" ") else f"{name}/{escaped}"
             yield from _leaves(topic, place, before.get(key), after.get(key), depth - 1)
-    elif before != after:
+    elif before != after and not (topic != "config" and _says_nothing(before) and _says_nothing(after)):
         yield Changed(topic=topic, name=name, before=before, after=after)
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether a fact is left open, in whichever way; a config may mean something by a null."""
+    return value is None or (isinstance(value, str | list | tuple | Mapping) and not value)

@@ -220,3 +220,11 @@ def test_a_bare_config_against_a_release(order: int) -> None:
 def test_a_diff_is_strict_json() -> None:
     diff = structural_diff(version_3(), version_3_2())
     assert StructuralDiff.model_validate_json(diff.model_dump_json()).headline == diff.headline
+
+
+def test_what_neither_release_states_is_no_change() -> None:
+    mixture = take_inventory(make_release(MIXTRAL, mixtral_tensors()))
+    found = structural_diff(mixture, small())
+    assert found.changed
+    empty = (None, "", [], {}, ())
+    assert not [item for item in found.changed if item.before in empty and item.after in empty]
