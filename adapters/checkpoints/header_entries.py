@@ -11,7 +11,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-PIECE_BYTES = 4 * 2**20  # of header decoded at once; each byte becomes about five in memory for a moment
+PIECE_BYTES = 48 * 2**10
+"""Of header decoded at once. Larger ones make the allocator ask the system for fresh pages, twice as many as
+the tensors need, and leave the cache of the processor."""
+
 _KEYS = (b'"dtype"', b'"shape"', b'"data_offsets"')
 QUOTES = 10  # of one entry without escapes: its name, three keys and the dtype
 _TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
@@ -64,7 +67,7 @@ def is_plain_metadata(text: bytes) -> bool:
 
 
 def pieces_of(raw: bytes, begin: int) -> Iterator[bytes | None]:
-    """Yields whole entries, some megabytes at a time, in their order; None where the header does not end so.
+    """Yields whole entries, `PIECE_BYTES` at a time, in their order; None where the header does not end so.
 
     Args:
         raw: the header.

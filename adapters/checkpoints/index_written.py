@@ -21,7 +21,7 @@ _CLOSING = re.compile(rb"\s*\}\s*\}\s*")
 _MIDDLE = re.compile(rb'"(\s*:\s*)"')
 _NEXT = re.compile(rb'"(\s*,\s*)"')
 _LONGEST_HEAD = 10_000  # bytes before the map, and of one entry, that are looked at
-_LARGEST = 32 * 2**20  # of an index that is made again; it is held three times meanwhile
+_AT_ONCE = 1000  # entries made and compared together, so that they cost no fresh memory
 _NOT_CONTROL = bytes(range(32, 256))
 
 
@@ -38,15 +38,19 @@ def as_written(path: str, data: bytes, blocks: Sequence[TensorBlock]) -> IndexSu
     """
     at = data.find(_MAP, 0, _LONGEST_HEAD)
     opening = _OPENING.match(data, at + len(_MAP)) if at >= 0 else None
-    if opening is None or "/" in path or len(data) > _LARGEST:
+    if opening is None or "/" in path:
         return None
     head = _head(data[: opening.end()])
     tensors = sum(len(block.names) for block in blocks)
     if head is None or tensors < 2 or len(set().union(*(block.names for block in blocks))) < tensors:
         return None
-    for entries in _orders(data, opening.end(), blocks):
-        closing = _CLOSING.fullmatch(data, opening.end() + len(entries))
-        if closing is not None and data.startswith(entries, opening.end()):
+    spacing = _spacing(data, opening.end())
+    if spacing is None:
+        return None
+    between = f'"{spacing[0].decode()}"'
+    for ordered in (_in_files(blocks, between), _by_name(blocks, between)):
+        end = _matched(data, opening.end(), ordered, spacing)
+        if end is not None and _CLOSING.fullmatch(data, end):
             files = [block.file for block in blocks if block.names]
             return IndexSummary(path, tensors, files, *total_of(head))
     return None
@@ -62,27 +66,47 @@ def _head(text: bytes) -> dict[str, object] | None:
     return parsed if whole else None
 
 
-def _orders(data: bytes, begin: int, blocks: Sequence[TensorBlock]) -> Iterator[bytes]:
-    """The text of all entries in the orders that writers use, spaced like the first one."""
+def _spacing(data: bytes, begin: int) -> tuple[bytes, bytes] | None:
+    """How the first entry is written: what stands between name and file, and before the next name."""
     middle = _MIDDLE.search(data, begin, begin + _LONGEST_HEAD)
     following = _NEXT.search(data, middle.end(), middle.end() + _LONGEST_HEAD) if middle else None
-    if middle is None or following is None:
-        return
-    between, apart = f'"{middle[1].decode()}"', f'"{following[1].decode()}"'
-    entries = [f"{name}{between}{block.file}" for block in blocks for name in block.names]
-    for ordered in (entries, sorted(entries)):
+    return (middle[1], following[1]) if middle and following else None
+
+
+def _in_files(blocks: Sequence[TensorBlock], between: str) -> Iterator[Sequence[str]]:
+    for block in blocks:
+        rest = f"{between}{block.file}"
+        for begin in range(0, len(block.names), _AT_ONCE):
+            yield [name + rest for name in block.names[begin : begin + _AT_ONCE]]
+
+
+def _by_name(blocks: Sequence[TensorBlock], between: str) -> Iterator[Sequence[str]]:
+    entries = sorted(f"{name}{between}{block.file}" for block in blocks for name in block.names)
+    for begin in range(0, len(entries), _AT_ONCE):
+        yield entries[begin : begin + _AT_ONCE]
+
+
+def _matched(
+    data: bytes, begin: int, ordered: Iterator[Sequence[str]], spacing: tuple[bytes, bytes]
+) -> int | None:
+    """Where these entries end, if they are what stands there; some thousand are made at once."""
+    apart = f'"{spacing[1].decode()}"'
+    control = [space.translate(None, _NOT_CONTROL) for space in spacing]
+    at = begin + 1
+    for entries in ordered:
+        text = apart.join(entries)
         try:
-            if data.startswith(f'"{ordered[0]}{apart}{ordered[1]}"'.encode(), begin):
-                text = f'"{apart.join(ordered)}"'.encode()
-                if _is_plain(text, middle[1], following[1], len(entries)):
-                    yield text
+            made = (text if at == begin + 1 else apart + text).encode()
         except UnicodeEncodeError:  # a file's name that is no text
-            return
-
-
-def _is_plain(text: bytes, between: bytes, apart: bytes, entries: int) -> bool:
-    """Whether the names need no escapes, so that the text is the only one that stands for them."""
-    control = between.translate(None, _NOT_CONTROL), apart.translate(None, _NOT_CONTROL)
-    expected = control[0] + (control[1] + control[0]) * (entries - 1)
-    plain = b"\\" not in text and text.count(b'"') == 4 * entries
-    return plain and text.translate(None, _NOT_CONTROL) == expected
+            return None
+        if not data.startswith(made, at):
+            return None
+        # Whatever needs an escape could stand for something else: names are to be as they are.
+        strange = made.translate(None, _NOT_CONTROL)
+        lines = (control[1] + control[0]) * len(entries)
+        if b"\\" in made or strange != lines[0 if at > begin + 1 else len(control[1]) :]:
+            return None
+        if made.count(b'"') != 4 * len(entries) - (2 if at == begin + 1 else 0):
+            return None
+        at += len(made)
+    return at + 1 if data[begin : begin + 1] == b'"' == data[at : at + 1] else None

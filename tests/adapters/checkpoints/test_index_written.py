@@ -37,14 +37,14 @@ def test_every_usual_writer_is_known(style: dict[str, Any], end: str) -> None:
     blocks = [block("b.safetensors", ["z", "a.0", "a"]), block("a.safetensors", ["c", "b"])]
     claims = {name: held.file for held in blocks for name in held.names}
     found = as_written(PATH, text_of(claims, style) + end.encode(), blocks)
-    assert found == (PATH, 5, ["b.safetensors", "a.safetensors"], 7, "")
+    assert found == (PATH, 5, ["b.safetensors", "a.safetensors"], 7, "'7'")
 
 
 def test_a_total_that_is_no_number_is_told_as_it_stands() -> None:
     blocks = [block("a", ["x", "y"])]
     found = as_written(PATH, text_of({"x": "a", "y": "a"}, {}, "many"), blocks)
     assert found is not None
-    assert (found.total_size, found.total_stated) == (None, '"many"')
+    assert (found.total_size, found.total_stated) == (None, "'\"many\"'")
 
 
 @pytest.mark.parametrize(
