@@ -128,6 +128,7 @@ def _compressed(section: Section) -> Declaration | None:
     general: QuantizationPart | None = None
     rules: list[tuple[NamePattern, QuantizationPart | None]] = []
     symmetric: set[bool | None] = set()
+    ordered = False
     for group in mapping(section.get("config_groups")).values():
         weights = mapping(mapping(group).get("weights"))
         if not weights:
@@ -138,6 +139,7 @@ def _compressed(section: Section) -> Declaration | None:
         targets = name_patterns(mapping(group).get("targets"), "exact", marked=True)
         part = part.model_copy(update={"targets": tuple(target.shown for target in targets)})
         symmetric.add(flag(weights.get("symmetric")))
+        ordered |= weights.get("actorder") in (True, "group", "dynamic")  # "weight" and "static" store none
         if any(_is_class(target) for target in targets) or not targets:
             if general is not None:  # which of two holds is for the engine to say: both are shown
                 rules.append((NamePattern("", "class", targets[0].shown if targets else "all"), part))
@@ -150,7 +152,7 @@ def _compressed(section: Section) -> Declaration | None:
     excluded = tuple(replace(item, kind="class") if _is_class(item) else item for item in classes)
     return made(
         general or make_part("none", 0), excluded=excluded, lists=True, rules=tuple(rules), symmetric=even,
-        zero_points=None if even is None else not even,
+        zero_points=None if even is None else not even, act_order=ordered,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class StoredWeights:
 
     def _usual(self, groups: Iterable[Group]) -> Mapping[Hashable, tuple[int, int]]:
         """Bits and group of most weights of each declared form; the declared ones unless more show others."""
-        votes: dict[Hashable, Counter[tuple[int, int]]] = {}
+        votes: dict[Hashable, Counter[tuple[int, int, int]]] = {}
         stated: dict[Hashable, tuple[int, int]] = {}
         for group in groups:
             if not _packs(group):
@@ -52,7 +52,7 @@ class StoredWeights:
             if self.near.first(group, *found.needs[0].names) is not None:  # without a scale it shows nothing
                 key = alike(group, declared)
                 bits = 0 if "assumed" in found.doubt else found.bits
-                votes.setdefault(key, Counter())[bits, found.group] += group.count
+                votes.setdefault(key, Counter())[bits, found.group, _row(group, found)] += group.count
                 stated[key] = stated_form(declared)
         return {key: _most(found, stated[key]) for key, found in votes.items()}
 
@@ -85,9 +85,27 @@ class StoredWeights:
         return found.packing if found else None
 
 
-def _most(votes: Mapping[tuple[int, int], int], stated: tuple[int, int]) -> tuple[int, int]:
-    """The form of most votes; of equally many the declared one."""
-    return max(sorted(votes), key=lambda form: (votes[form], form == stated))
+def _row(group: Group, found: WeightFormat) -> int:
+    """Weights of a row that has one scale; 0 where it has more, or where the shape does not show it."""
+    shape = found.packing.shape(group.shape) if found.packing and not found.group else ()
+    return shape[-1] if shape else 0
+
+
+def _most(votes: Mapping[tuple[int, int, int], int], stated: tuple[int, int]) -> tuple[int, int]:
+    """The form of most votes; of equally many the declared one.
+
+    A row with one scale is also one of any group that is not shorter than it.
+    """
+    forms: Counter[tuple[int, int]] = Counter()
+    for (bits, group, _), count in votes.items():
+        if group:
+            forms[bits, group] += count
+    grouped = [form for form, _ in forms.most_common()]
+    for (bits, group, row), count in votes.items():
+        if not group:
+            fits = (form for form in grouped if row and form[0] == bits and form[1] >= row)
+            forms[next(fits, (bits, 0))] += count
+    return max(sorted(forms), key=lambda form: (forms[form], form == stated))
 
 
 def _grain(group: Group, side: Group) -> Grain | None:

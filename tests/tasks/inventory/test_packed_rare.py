@@ -172,3 +172,35 @@ def test_scales_of_another_grain_than_declared(strategy: str) -> None:
     record, codes = found_in(experts(pack), section)
     assert codes == {"INV022"}
     assert any(f"the shapes show fp8_{strategy}" in item.message for item in record.findings)
+
+
+def test_rows_of_one_scale_are_groups_as_long_as_they_are() -> None:
+    tensors: Tensors = {}
+    for layer in range(2):
+        for name, rows, columns in (("gate_proj", 128, 64), ("up_proj", 128, 64), ("down_proj", 64, 128)):
+            module = f"model.layers.{layer}.mlp.{name}"
+            tensors[f"{module}.weight_packed"] = ("int32", (rows, columns // 8))
+            tensors[f"{module}.weight_scale"] = ("bf16", (rows, columns // 64))
+            tensors[f"{module}.weight_shape"] = ("int32", (2,))
+    weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+    section = {**CHANNELS, "config_groups": {"a": {"targets": ["Linear"], "weights": weights}}}
+    record, codes = found_in(tensors, section)
+    assert codes == {"INV022"}
+    told = [item.message for item in record.findings if item.code == "INV022"]
+    assert all("the shapes show 64" in message for message in told)
+
+
+@pytest.mark.parametrize(("actorder", "code"), [("group", {"INV050"}), ("weight", set()), (None, set())])
+def test_an_order_that_is_declared_is_stored(actorder: str | None, code: set[str]) -> None:
+    def pack(module: str) -> Tensors:
+        return {
+            f"{module}.weight_packed": ("int32", (ROWS, COLUMNS // 8)),
+            f"{module}.weight_scale": ("bf16", (ROWS, COLUMNS // 32)),
+            f"{module}.weight_shape": ("int32", (2,)),
+        }
+
+    weights = {"num_bits": 4, "type": "int", "group_size": 32, "symmetric": True, "actorder": actorder}
+    section = {**CHANNELS, "config_groups": {"a": {"targets": ["Linear"], "weights": weights}}}
+    assert found_in(experts(pack), section)[1] == code
+    ordered = experts(lambda module: {**pack(module), f"{module}.weight_g_idx": ("int32", (COLUMNS,))})
+    assert found_in(ordered, section)[1] == set()
