@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any, TextIO
 
 from cyclopts import App, Parameter
@@ -65,6 +67,8 @@ def inventory(
     settings = settings_of(flags)
     layouts = tuple(dict.fromkeys(parse_layout(text).text for text in layout or ()))
     _check_csv(csv, flags.json)
+    # A hub takes as long to answer the first questions as the stage's modules take to load.
+    Thread(target=import_module, args=("day0.tasks.inventory.take",), name="loading").start()
     with stdout_for_data() as data:
         with show_progress():
             options = run_options(settings, layouts=layouts, expected=expected, verify=verify)
