@@ -20,7 +20,7 @@ _INDEX = re.compile(r"(?<=\.)[0-9]{1,9}(?=\.|\Z)")
 # Last word of a packed weight's name -> what the model calls the weight.
 _FORMS = dict.fromkeys(("weight_packed", "qweight", "W_q", "codes", "weight_qdata", "_weight_qdata", "B",
                         "q_weight", "trellis"), "weight")  # fmt: skip
-_BLOCKS = "_blocks"
+_BLOCKS, _PARTS = "_blocks", "._data"
 _ANNOUNCED = ("index_only", "missing_shard", "unreadable_shard")
 MAX_ASKED = 100_000  # names; a release of 61 layers has some 1,500
 _TOLERANCE = 0.05  # formats that pack an odd number of bits pad rows to whole words
@@ -61,6 +61,8 @@ class Compared:
 
 def weight_name(name: str) -> str:
     """What the model calls the weight that is stored under that name in a packed form."""
+    while name.endswith(_PARTS):  # quanto keeps the weight's own name
+        name = name.removesuffix(_PARTS)
     module, dot, last = name.rpartition(".")
     if last.endswith(_BLOCKS):
         last = last.removesuffix(_BLOCKS)

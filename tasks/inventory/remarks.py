@@ -24,7 +24,10 @@ def remarks(seen: Seen) -> Sequence[Finding]:
     findings += _no_tensors(seen)
     findings += [
         make_finding(
-            "INV027", Subject(kind="config", name=said), f"the config states {said}: no model has that"
+            "INV027",
+            Subject(kind="config", name=said),
+            f"the config states {said}: no model has that",
+            severity="error" if seen.counted else None,  # what is stored proves it wrong
         )
         for said in seen.facts.absurd
     ]

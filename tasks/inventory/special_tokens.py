@@ -10,6 +10,7 @@ from day0.adapters.checkpoints.strict_json import shorten
 
 from ..finding import Finding, Severity, Subject, make_finding
 from .config_facts import ConfigFacts
+from .readable import plural
 from .record_structure import SpecialToken, StatedIds
 
 USES = ("bos", "eos", "pad")
@@ -30,16 +31,19 @@ class TokenTexts:
         added: id -> text -> files that say so.
         special: ids with a meaning of their own.
         uses: use -> text -> places that say so.
+        moved: text -> an id other than that of `ids`, and the file that says so.
     """
 
     ids: dict[str, int] = field(default_factory=dict)
     added: dict[int, dict[str, list[str]]] = field(default_factory=dict)
     special: set[int] = field(default_factory=set)
     uses: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    moved: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def add(self, number: int, text: str, source: str, *, special: bool = False) -> None:
         """Notes that a file gives that id to that text."""
-        self.ids.setdefault(text, number)
+        if self.ids.setdefault(text, number) != number:
+            self.moved.setdefault(text, (number, source))
         self.added.setdefault(number, {}).setdefault(text, []).append(source)
         if special:
             self.special.add(number)
@@ -125,6 +129,7 @@ def token_findings(
         *_out_of_range(stated, rows, generation),
         *_disagreements(stated, generation),
         *_two_texts(texts),
+        *_two_ids(texts),
     )
 
 
@@ -217,6 +222,38 @@ def _two_texts(texts: TokenTexts) -> Iterable[Finding]:
             message,
             evidence=sorted({place for sources in said.values() for place in sources}),
         )
+
+
+def _two_ids(texts: TokenTexts) -> Iterable[Finding]:
+    if texts.moved:
+        text, (number, source) = next(iter(sorted(texts.moved.items())))
+        message = (
+            f"{plural(len(texts.moved), 'token')} with two ids, the first is {shorten(text)}: "
+            f"{texts.ids[text]} in the vocabulary, {number} in {source}"
+        )
+        evidence = sorted({place for _, place in texts.moved.values()})
+        yield make_finding("INV062", _subject("ids of tokens"), message, evidence=evidence)
+
+
+def no_ids(facts: ConfigFacts, generation: Mapping[str, Any] | None) -> Iterable[Finding]:
+    """Statements of beginning, end or padding that are no ids; a null and a negative number mean none."""
+    for place, part in (("config.json#", facts.config), ("generation_config.json#", generation or {})):
+        for key in (f"{use}_token_id" for use in USES):
+            value = part.get(key)
+            odd = [item for item in (value if isinstance(value, list) else [value]) if not _may_be_id(item)]
+            if odd:
+                message = f"{place}/{key} states {_told(odd[0])}, which is no id of a token"
+                yield make_finding("INV062", _subject(f"{place}/{key}"), message, evidence=[f"{place}/{key}"])
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, str | float | bool):
+        return shorten(str(value))
+    return "a number too large" if isinstance(value, int) else "a list or an object"
+
+
+def _may_be_id(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value < 2**53)
 
 
 def _ids(value: Any) -> tuple[int, ...]:

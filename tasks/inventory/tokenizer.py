@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from day0.adapters.checkpoints.strict_json import JsonError, parse_strict, shorten
@@ -16,6 +16,7 @@ from .roles import LOW_PRECISION
 from .seen import Part, Seen
 from .special_tokens import (
     TokenTexts,
+    no_ids,
     special_tokens,
     start_out_of_range,
     stated_ids,
@@ -70,6 +71,7 @@ def read_tokenizer(seen: Seen) -> Part:
     rows = tokenizer.embedding_rows or tokenizer.config_vocab_size
     findings += token_findings(tokenizer.stated_ids, texts, rows, generation=generation is not None)
     findings += start_out_of_range(seen.facts, generation, rows)
+    findings += no_ids(seen.facts, generation)
     if any(not kind.startswith(_NO_TEXTS) for kind in (item.kind for item in vocabularies.values())):
         findings += unknown_texts(texts)
     findings += _remarks(seen, tokenizer, bool(vocabularies or broken))
@@ -169,9 +171,9 @@ def _rows(seen: Seen) -> tuple[int, int]:
     return (embeddings[min(embeddings)] if embeddings else 0), max(heads)
 
 
-def _remarks(seen: Seen, tokenizer: Tokenizer, has_vocabulary: bool) -> Sequence[Finding]:
-    findings = []
-    rows = tokenizer.embedding_rows or tokenizer.config_vocab_size
+def _beyond_rows(tokenizer: Tokenizer) -> Iterable[Finding]:
+    """Ids for which embedding, head or config have no row."""
+    rows, stated = tokenizer.embedding_rows or tokenizer.config_vocab_size, tokenizer.config_vocab_size
     where = "embedding" if tokenizer.embedding_rows else "config's vocabulary"
     if rows and tokenizer.ids > rows:
         message = (
@@ -179,14 +181,22 @@ def _remarks(seen: Seen, tokenizer: Tokenizer, has_vocabulary: bool) -> Sequence
             f"has {rows} rows: {tokenizer.ids - rows} ids have none"
         )
         evidence = [*tokenizer.files[:3], "config.json#/vocab_size"]
-        findings.append(
-            make_finding("INV061", Subject(kind="model", name="tokenizer"), message, evidence=evidence)
-        )
+        yield make_finding("INV061", Subject(kind="model", name="tokenizer"), message, evidence=evidence)
     elif tokenizer.head_rows and tokenizer.ids > tokenizer.head_rows:
         # Input-only tokens, as Llama 3.2 Vision has one, are read and never predicted.
         message = f"the tokenizer has {tokenizer.ids} ids, the head only {tokenizer.head_rows} rows"
-        subject = Subject(kind="model", name="head")
-        findings.append(make_finding("INV061", subject, message, severity="info"))
+        yield make_finding("INV061", Subject(kind="model", name="head"), message, severity="info")
+    elif 0 < stated < tokenizer.ids:
+        message = (
+            f"the tokenizer gives out ids up to {tokenizer.ids - 1}, the config states a vocabulary of "
+            f"{stated}: {tokenizer.ids - stated} ids are beyond it, though the embedding has {rows} rows"
+        )
+        subject = Subject(kind="config", name="config.json#/vocab_size")
+        yield make_finding("INV061", subject, message, severity="warning")
+
+
+def _remarks(seen: Seen, tokenizer: Tokenizer, has_vocabulary: bool) -> Sequence[Finding]:
+    findings = list(_beyond_rows(tokenizer))
     if not has_vocabulary and tokenizer.embedding_rows and seen.release.checkpoint.format != "gguf":
         carried = [path for path in tokenizer.files if path not in seen.texts.held]
         if not carried:

@@ -146,7 +146,8 @@ def read_torchao(section: Section) -> Declaration | None:
     if "IntxWeight" in name:  # integers of any width, one a byte
         return _torchao_any_width(name, data, left_out(section, "transformers"))
     group = count(data.get("group_size")) or (usual if scheme != "fp8_tensor" else 0)
-    if "PerRow" in str(data.get("granularity")) and scheme == "fp8_tensor":
+    rows = "PerRow" in str(data.get("granularity")) or re.search(r"weight_?only", name, re.I)
+    if rows and scheme == "fp8_tensor":
         scheme = "fp8_channel"
     if scheme == "int8" and "group_size" not in data:
         group = 0

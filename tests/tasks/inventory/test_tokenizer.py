@@ -202,3 +202,36 @@ def test_a_chat_model_without_a_template(tmp_path: Path, name: str, told: bool) 
     folder.mkdir()
     record = take(folder, tokenizer__json=tokenizer())
     assert [finding.severity for finding in said(record, "INV064")] == ["info"] * told
+
+
+def test_an_added_token_with_another_id_than_in_the_vocabulary(tmp_path: Path) -> None:
+    decoder = {"3": {"content": "t2", "special": True}, "98": {"content": "<s>"}}
+    record = take(tmp_path, tokenizer__json=tokenizer(),
+                  tokenizer_config__json={**CONFIG, "added_tokens_decoder": decoder})  # fmt: skip
+    (finding,) = [item for item in said(record, "INV062") if "with two ids" in item.message]
+    assert "the first is 't2': 2 in the vocabulary, 3 in tokenizer_config.json" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        ("2", "'2'"),
+        (1.5, "'1.5'"),
+        (True, "'True'"),
+        ([99, {}], "a list or an object"),
+        (2**60, "a number too large"),
+        (-1, ""),
+        (None, ""),
+        ([98, 99], ""),
+    ],
+)
+def test_a_statement_that_is_no_id(tmp_path: Path, stated: Any, told: str) -> None:
+    record = take(tmp_path, tokenizer__json=tokenizer(), config={"pad_token_id": stated})
+    found = [item.message for item in said(record, "INV062") if "is no id" in item.message]
+    assert found == ([f"config.json#/pad_token_id states {told}, which is no id of a token"] if told else [])
+
+
+def test_ids_beyond_the_vocabulary_of_the_config(tmp_path: Path) -> None:
+    record = take(tmp_path, tokenizer__json=tokenizer(), config={"vocab_size": 90})
+    (finding,) = said(record, "INV061")
+    assert (finding.severity, "10 ids are beyond it" in finding.message) == ("warning", True)
