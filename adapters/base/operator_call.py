@@ -28,7 +28,11 @@ class OperatorCall(Value):
         kwargs: keyword arguments, encoded.
         dtypes: dtype of each distinct tensor, in order of its `alias`.
         shapes: shape of each distinct tensor, in order of its `alias`.
+        attributes: arguments that are no tensors, by the schema's names, without device, layout and pinning.
+        variant: the attributes that choose another implementation, as text (`enable_gqa,is_causal`): switches
+            and words that are not the default, optional numbers that are given. Empty for none.
         module: transformers' module path that calls it, first seen.
+        modules: all of them, in the order of first use, where more than one does.
         phase: `prefill`, `decode`, `long_prefill` or `sampling`.
         count: calls of this very signature within the phase, over the whole model.
         branch: empty: called on every device; `cpu` or `accelerator`: only where model code that asks for the
@@ -40,7 +44,10 @@ class OperatorCall(Value):
     kwargs: Mapping[str, Encoded] = {}
     dtypes: Sequence[str] = ()
     shapes: Sequence[Sequence[int]] = ()
+    attributes: Mapping[str, Encoded] = {}
+    variant: str = ""
     module: str = ""
+    modules: Sequence[str] = ()
     phase: str = "prefill"
     count: int = 1
     branch: str = ""
@@ -58,11 +65,19 @@ class OperatorCall(Value):
 
     @property
     def row_key(self) -> str:
-        """The registry row this call falls into: operator, dtype tuple, ranks and the dtype asked for."""
-        return row_key(self.op, self.dtypes, [len(shape) for shape in self.shapes], self.result_dtype)
+        """The registry row that this call falls into, see `row_key`."""
+        ranks = [len(shape) for shape in self.shapes]
+        return row_key(self.op, self.dtypes, ranks, self.result_dtype, self.variant)
 
 
-def row_key(op: str, dtypes: Sequence[str], ranks: Sequence[int], result_dtype: str) -> str:
-    """The name of a registry row, the same for a call and for the row itself."""
+def row_key(
+    op: str, dtypes: Sequence[str], ranks: Sequence[int], result_dtype: str, variant: str = ""
+) -> str:
+    """The name of a registry row, the same for a call and for the row itself.
+
+    Operator, dtype tuple, ranks, the dtype asked for, and the attributes that choose an implementation:
+    attention with grouped heads is another row than attention without.
+    """
     ranked = ",".join(str(rank) for rank in ranks)
-    return "|".join([op, ",".join(dtypes), ranked, *([result_dtype] if result_dtype else [])])
+    end = [result_dtype, variant] if variant else [result_dtype] if result_dtype else []
+    return "|".join([op, ",".join(dtypes), ranked, *end])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .errors import RemoteError
 from .operator_call import OperatorCall
 from .target_spec import TargetSpec
 from .values import Anomaly, Fingerprint, Value
@@ -181,6 +182,16 @@ class Target(Protocol):
 
     def run_op(self, call: OperatorCall, tensors: Sequence[Tensor]) -> Answer:
         """Runs one operator on the given tensor arguments (in order of their `alias` numbers)."""
+        ...
+
+    def run_ops(
+        self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]
+    ) -> Sequence[Answer | RemoteError]:
+        """Runs operators that do not depend on each other, an exporting stack as one graph where it can.
+
+        An operator that fails leaves its error in its place; the others run all the same. An answer's
+        anomaly `cpu_fallback` says that the stack moved the operator to the host (evidence: its words).
+        """
         ...
 
     def load(self, folder: str, *, dtype: str) -> LoadReport:

@@ -38,8 +38,14 @@ class Arguments:
         self._aliases.clear()
         return (self._freeze(self.args), self._freeze(sorted(self.kwargs.items())))
 
-    def call(self, op: str, *, module: str, phase: str) -> OperatorCall:
+    def call(self, op: str, *, module: str, phase: str, schema: Any = None) -> OperatorCall:
         """The call as a value.
+
+        Args:
+            op: its name.
+            module: that makes it.
+            phase: in which.
+            schema: torch's, which names the attributes; None: they stay unnamed.
 
         Raises:
             TypeError: an argument of a kind that the JSON form does not know.
@@ -48,10 +54,13 @@ class Arguments:
         self._tensors.clear()
         args = [self._encode(arg) for arg in self.args]
         kwargs = {name: self._encode(value) for name, value in sorted(self.kwargs.items())}
+        attributes = {} if schema is None else attributes_of(schema, args, kwargs)
         return OperatorCall(
             op=op,
             args=args,
             kwargs=kwargs,
+            attributes=attributes,
+            variant="" if schema is None else variant_of(schema, attributes),
             dtypes=[dtype_name(tensor.dtype) for tensor in self._tensors],
             shapes=[list(tensor.shape) for tensor in self._tensors],
             module=module,
@@ -108,3 +117,36 @@ class Arguments:
         if not tensor.is_meta:
             facts["device"] = "cpu"
         return {"tensor": facts}
+
+
+_PLACEMENT = frozenset({"device", "layout", "pin_memory", "memory_format", "non_blocking"})
+
+
+def attributes_of(schema: Any, args: Sequence[Encoded], kwargs: Mapping[str, Encoded]) -> dict[str, Encoded]:
+    """The arguments that are no tensors, by the names of the schema; where a tensor is to lie is left out."""
+    names = [argument.name for argument in schema.arguments]
+    named = {**dict(zip(names, args, strict=False)), **kwargs}
+    return {name: value for name, value in named.items() if name not in _PLACEMENT and not _has_tensor(value)}
+
+
+def variant_of(schema: Any, attributes: Mapping[str, Encoded]) -> str:
+    """The attributes that choose another implementation; see `OperatorCall.variant`."""
+    words = []
+    for argument in schema.arguments:
+        value = attributes.get(argument.name)
+        default = argument.default_value if argument.has_default_value() else None
+        if value is None or value == default:
+            continue
+        if isinstance(value, bool):
+            words.append(argument.name if value else f"{argument.name}=false")
+        elif isinstance(value, str):
+            words.append(f"{argument.name}={value}")
+        elif isinstance(value, float | int) and argument.has_default_value() and default is None:
+            words.append(argument.name)
+    return ",".join(sorted(words))
+
+
+def _has_tensor(value: Encoded) -> bool:
+    if isinstance(value, dict):
+        return "tensor" in value
+    return isinstance(value, list) and any(_has_tensor(item) for item in value)

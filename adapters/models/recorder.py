@@ -69,7 +69,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
         arguments = Arguments(args, kwargs)
         key = (func, arguments.key())
         if key not in self._calls:
-            self._calls[key] = arguments.call(str(func), module=self.modules[-1], phase=self.phase)
+            self._calls[key] = arguments.call(
+                str(func), module=self.modules[-1], phase=self.phase, schema=getattr(func, "_schema", None)
+            )
         counts = self._counts.setdefault(key, {})
         counts[self.scope] = counts.get(self.scope, 0) + 1
 

@@ -20,6 +20,7 @@ class RegistryRow(Value):
         dtypes: of the distinct tensor arguments.
         ranks: of the same.
         result_dtype: dtype asked for by an argument, or empty.
+        variant: attributes that choose an implementation, as `OperatorCall.variant` has them.
         status: out of the design's vocabulary; `unknown` where a probe could not decide.
         reason: why it is not `native`, or what a probe could not compare; one line.
         layer: out of `LAYERS`.
@@ -39,6 +40,7 @@ class RegistryRow(Value):
     dtypes: Sequence[str] = ()
     ranks: Sequence[int] = ()
     result_dtype: str = ""
+    variant: str = ""
     status: str
     reason: str = ""
     layer: str = ""
@@ -55,4 +57,4 @@ class RegistryRow(Value):
     @property
     def key(self) -> str:
         """The same as `OperatorCall.row_key` of the calls that fall into it."""
-        return row_key(self.op, self.dtypes, self.ranks, self.result_dtype)
+        return row_key(self.op, self.dtypes, self.ranks, self.result_dtype, self.variant)

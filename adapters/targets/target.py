@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from day0.adapters.base.errors import UnsupportedError, WorkerError
+from day0.adapters.base.errors import RemoteError, UnsupportedError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import (
     TARGET_API,
@@ -156,6 +156,18 @@ class WorkerTarget:
         self._need("op")
         request = {"call": call.model_dump(mode="json"), "tensors": len(tensors)}
         return self._answer("run_op", request, {f"t{index}": tensor for index, tensor in enumerate(tensors)})
+
+    def run_ops(
+        self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]
+    ) -> Sequence[Answer | RemoteError]:
+        """See `Target`."""
+        answers: list[Answer | RemoteError] = []
+        for call, inputs in zip(calls, tensors, strict=True):
+            try:
+                answers.append(self.run_op(call, inputs))
+            except RemoteError as error:
+                answers.append(error)
+        return answers
 
     def load(self, folder: str, *, dtype: str) -> LoadReport:
         """See `Target`.

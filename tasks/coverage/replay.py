@@ -91,6 +91,7 @@ def _row(call: OperatorCall, fingerprint: str, seed: int, **facts: Any) -> Regis
         dtypes=call.dtypes,
         ranks=[len(shape) for shape in call.shapes],
         result_dtype=call.result_dtype,
+        variant=call.variant,
         shapes=call.shapes,
         probe=call.signature,
         seed=seed,

@@ -99,6 +99,9 @@ class CannedTarget:
     def run(self, handle: str, node: str, weights: Any, inputs: Call, *, state: str | None = None) -> Answer:
         raise UnsupportedError("canned")
 
+    def run_ops(self, *_: Any) -> Any:
+        raise NotImplementedError
+
     def run_op(self, call: OperatorCall, tensors: Sequence[Any]) -> Answer:
         raise UnsupportedError("canned")
 

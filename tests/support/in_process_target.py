@@ -113,6 +113,9 @@ class InProcessTarget:
         said = self._stack.generate([list(row) for row in tokens], new_tokens)
         return Generation(said["tokens"], said["first_token_seconds"], said["seconds"], 0)
 
+    def run_ops(self, *_: Any) -> Any:
+        raise NotImplementedError
+
     def run_op(self, *_: Any) -> Answer:
         raise NotImplementedError
 

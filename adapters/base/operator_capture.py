@@ -1,0 +1,84 @@
+"""What a model asks of a stack, beyond its single operator calls: the whole list, and how it was taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .operator_call import OperatorCall
+from .values import Anomaly, Value
+
+
+class CaptureRequest(Value):
+    """How a model is captured.
+
+    Attributes:
+        device: type that model code is told where it asks for a tensor's device, e.g. `cpu`, `npu`.
+        dtype: short name of weights and activations; empty: the one that the config declares.
+        attn: attention implementation by transformers' name; empty: its default.
+        experts: experts implementation by transformers' name; empty: its default.
+        mode: `eager`, what a forward dispatches; `graph`, what an exported graph holds.
+    """
+
+    device: str = "cpu"
+    dtype: str = ""
+    attn: str = ""
+    experts: str = ""
+    mode: str = "eager"
+
+
+class Kernel(Value):
+    """A kernel that no dispatcher sees.
+
+    Attributes:
+        name: `hub:REPO`, `triton:NAME`, `package:NAME`.
+        kind: `hub`, `triton`, `package` or `repository` (asked for by the release's own code).
+        required_by: classes or modules of the model that ask for it, or the config's path.
+        architectures: devices for which it is made, e.g. `cuda sm_90`; empty: not known.
+        fallback: what the model does without it; empty: it does not run.
+    """
+
+    name: str
+    kind: str
+    required_by: Sequence[str] = ()
+    architectures: Sequence[str] = ()
+    fallback: str = ""
+
+
+class FunctionCall(Value):
+    """A point at which implementations switch, as the model's code calls it.
+
+    Attributes:
+        name: `attention`, `experts`, `linear`, `norm`, or the function's own name.
+        implementation: that transformers chose, e.g. `sdpa`, `grouped_mm`.
+        modules: paths that call it, in the order of first use.
+        phase: in which.
+        count: calls in that phase, over the whole model.
+    """
+
+    name: str
+    implementation: str = ""
+    modules: Sequence[str] = ()
+    phase: str = "prefill"
+    count: int = 1
+
+
+class Capture(Value):
+    """Everything a model asks of a stack.
+
+    Attributes:
+        request: how it was taken.
+        calls: over all phases; `count` is over the whole model.
+        functions: at the switch points.
+        kernels: that no dispatcher sees.
+        anomalies: phases and parts that could not be captured, and why.
+        captured_dtype: in which the calls were captured.
+        builder: versions of torch and transformers.
+    """
+
+    request: CaptureRequest
+    calls: Sequence[OperatorCall] = ()
+    functions: Sequence[FunctionCall] = ()
+    kernels: Sequence[Kernel] = ()
+    anomalies: Sequence[Anomaly] = ()
+    captured_dtype: str = "bf16"
+    builder: Mapping[str, str] = {}
