@@ -36,11 +36,11 @@ def pin_model(model: str, revision: str | None, *, listing: bool = False) -> tup
     Raises:
         InputError: the model as named cannot be used.
     """
-    from day0.adapters.checkpoints.release import has_config, has_weights, read_config
+    from day0.adapters.checkpoints.release import has_config, has_weights, named_file, read_config
     from day0.adapters.sources.resolve import open_source, split_revision
 
     name, named = split_revision(model, revision)
-    if Path(name).is_file():
+    if named_file(name, named) is not None:
         return name, None
     source = open_source(name, named)
     if not (listing and not has_config(source) and has_weights(source)):

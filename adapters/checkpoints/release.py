@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from day0.adapters.base.errors import AccessError, InputError, SourceError
 from day0.adapters.base.release import Release
 from day0.adapters.base.source import Source
@@ -44,15 +46,15 @@ def open_release(model: str, revision: str | None = None) -> Release:
     Raises:
         InputError: the model as named cannot be used: E101 to E109 and E131 to E133.
     """
-    bare = existing_path(model)
-    if bare is not None and bare.is_file() and bare.suffix == ".json":
+    name, pinned = split_revision(model, revision)
+    bare = named_file(name, pinned)
+    if bare is not None and bare.suffix == ".json":
         if bare.stat().st_size > MAX_CONFIG_BYTES:
             raise InputError(
-                f"{model} has more than the {MAX_CONFIG_BYTES} bytes a config may have", code="E103"
+                f"{name} has more than the {MAX_CONFIG_BYTES} bytes a config may have", code="E103"
             )
-        return Release(model, None, parse_config(bare.read_bytes(), model), no_checkpoint())
+        return Release(name, None, parse_config(bare.read_bytes(), name), no_checkpoint())
     source = open_source(model, revision)
-    name = split_revision(model, revision)[0]
     try:
         file = config_file(source)
         if not has_config(source) and has_weights(source):
@@ -66,6 +68,24 @@ def open_release(model: str, revision: str | None = None) -> Release:
         return Release(name, source, {}, checkpoint)
     except SourceError as error:
         raise InputError(error.message, code=error.code, remedy=error.remedy) from error
+
+
+def named_file(name: str, revision: str | None) -> Path | None:
+    """The file of that name, a bare config; None where the name is not one of a file.
+
+    Raises:
+        InputError: E135, a revision is asked of a file.
+    """
+    place = existing_path(name)
+    if place is None or not place.is_file():
+        return None
+    if revision is not None:
+        raise InputError(
+            f"{name} was given with the revision {revision!r}, but a file has none",
+            code="E135",
+            remedy="Leave the revision out.",
+        )
+    return place
 
 
 def has_config(source: Source) -> bool:

@@ -39,6 +39,12 @@ def test_a_bare_config_has_no_source_and_no_weights(folder: Path) -> None:
     assert release.revision == release.config_digest == open_release(str(folder)).config_digest
 
 
+@pytest.mark.parametrize(("end", "revision"), [("@main", None), ("", "main")])
+def test_a_bare_config_has_no_revisions(folder: Path, end: str, revision: str | None) -> None:
+    with pytest.raises(InputError, match="E135"):
+        open_release(f"{folder / 'config.json'}{end}", revision)
+
+
 def test_structure_and_weights_have_digests_of_their_own(folder: Path) -> None:
     before = open_release(str(folder))
     write_filled(folder / "model.safetensors", {"a": ("F32", (2,))}, seed="other")
