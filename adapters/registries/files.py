@@ -11,23 +11,31 @@ from pydantic import TypeAdapter, ValidationError
 from ..base.errors import InputError
 from ..base.run_store import RunStore
 from ..base.values import Fingerprint, canonical_json
+from .plugins import plugin_texts
 from .registry import Registry
 from .row import RegistryRow
 
-FORMAT = 1
+FORMAT = 2
+"""2: rows know their attributes (`variant`), constraints and evidence."""
+
+_OLDER = 1
 
 _ROWS = TypeAdapter(list[RegistryRow])
 _FINGERPRINTS = TypeAdapter(dict[str, Fingerprint])
 
 
 def shipped_registry(name: str) -> Registry:
-    """What Day0 itself brings for `STACK@DEVICE`; empty where it brings nothing.
+    """What Day0 itself and installed packages bring for `STACK@DEVICE`; empty where none brings anything.
 
     Raises:
-        InputError: E138, the file is damaged.
+        InputError: E138, a file is damaged; E172, an installed package's cannot be read.
     """
-    file = resources.files(__package__).joinpath(f"{name.replace('@', '-')}.json")
-    return parse_registry(name, file.read_text()) if file.is_file() else Registry(name)
+    shipped = f"{name.replace('@', '-')}.json"
+    file = resources.files(__package__).joinpath(shipped)
+    registry = parse_registry(name, file.read_text()) if file.is_file() else Registry(name)
+    for _, text in plugin_texts(shipped):
+        registry = registry.overlaid(parse_registry(name, text))
+    return registry
 
 
 def stored_registry(store: RunStore, name: str) -> Registry:
@@ -62,7 +70,7 @@ def store_path(name: str) -> str:
 
 def dump_registry(registry: Registry) -> str:
     """The registry as text: sorted, one row a line, defaults left out, so that a change is a few lines."""
-    rows = [registry.rows[key] for key in sorted(registry.rows)]
+    rows = [table[key] for table in (registry.rows, registry.declared) for key in sorted(table)]
     lines = [canonical_json(_plain(row)) for row in rows]
     used = {row.fingerprint for row in rows}
     prints = {key: value for key, value in sorted(registry.fingerprints.items()) if key in used}
@@ -76,18 +84,20 @@ def dump_registry(registry: Registry) -> str:
 
 
 def parse_registry(name: str, text: str) -> Registry:
-    """Inverse of `dump_registry`.
+    """Inverse of `dump_registry`; rows of the older format count as inherited.
 
     Raises:
         InputError: E138, the text is no registry of that name and format.
     """
     try:
         content: dict[str, Any] = json.loads(text)
-        if content["registry"] != name or content["format"] != FORMAT:
+        if content["registry"] != name or content["format"] not in (FORMAT, _OLDER):
             raise ValueError(f"it is registry {content['registry']!r} in format {content['format']!r}")
         rows = _ROWS.validate_python(content["rows"])
         fingerprints = _FINGERPRINTS.validate_python(content["fingerprints"])
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        if content["format"] == _OLDER:
+            rows, fingerprints = _aged(rows, fingerprints)
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(
             f"the registry file of {name} cannot be read: {reason}",
@@ -99,3 +109,18 @@ def parse_registry(name: str, text: str) -> Registry:
 
 def _plain(row: RegistryRow) -> dict[str, Any]:
     return row.model_dump(mode="json", exclude_defaults=True)
+
+
+def _aged(
+    rows: list[RegistryRow], fingerprints: dict[str, Fingerprint]
+) -> tuple[list[RegistryRow], dict[str, Fingerprint]]:
+    """Rows of the format without attributes under fingerprints of their own, related to the true ones.
+
+    Which attributes they were measured with is not known, so that they are tried again.
+    """
+    renamed = {
+        old: value.model_copy(update={"exact": {**value.exact, "registry format": str(_OLDER)}})
+        for old, value in fingerprints.items()
+    }
+    moved = [row.model_copy(update={"fingerprint": renamed[row.fingerprint].digest}) for row in rows]
+    return moved, {value.digest: value for value in renamed.values()}

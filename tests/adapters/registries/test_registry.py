@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from day0.adapters.base.errors import InputError
@@ -14,8 +16,10 @@ from day0.adapters.registries.files import (
     store_path,
     stored_registry,
 )
+from day0.adapters.registries.merge import merge
+from day0.adapters.registries.query import select
 from day0.adapters.registries.registry import Registry
-from day0.adapters.registries.row import RegistryRow
+from day0.adapters.registries.row import Constraint, RegistryRow
 
 HERE = Fingerprint(family="torch 2.13 x avx2", exact={"torch": "2.13.0", "driver": "2"})
 NEAR = Fingerprint(family="torch 2.13 x avx2", exact={"torch": "2.13.0", "driver": "1"})
@@ -107,7 +111,7 @@ def test_a_persons_probes_lie_over_the_shipped_rows(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"registry": "other@cpu", "format": 1}', '{"registry": "eager@cpu",']
+    "text", ["", "{}", "[]", '{"registry": "other@cpu", "format": 2}', '{"registry": "eager@cpu",']
 )
 def test_a_damaged_file_is_said_in_one_sentence(tmp_path: object, text: str) -> None:
     store = RunStore(str(tmp_path))
@@ -127,4 +131,112 @@ def test_shipped_registries_are_measured_sorted_and_complete(name: str) -> None:
     from importlib import resources
 
     text = resources.files("day0.adapters.registries").joinpath(f"{name.replace('@', '-')}.json").read_text()
-    assert dump_registry(registry) == text
+    if '"format": 2' in text:
+        assert dump_registry(registry) == text
+
+
+def test_of_related_versions_the_one_measured_last_speaks() -> None:
+    older = Fingerprint(family=HERE.family, exact={"driver": "0"})
+    for first, last in ((NEAR, older), (older, NEAR)):
+        known = _registry(
+            (first, _row(first, "wrong", date="2026-11-28")), (last, _row(last, date="2026-11-29"))
+        ).lookup(KEY, HERE)
+        assert known is not None
+        assert (known.grade, known.row.status) == ("inherited", "native")
+
+
+def test_what_nobody_tried_here_needs_a_probe_and_inherited_rows_come_first() -> None:
+    declared = _row(HERE, method="declared")
+    assert _registry().needs_probe(KEY, HERE)
+    assert _registry((NEAR, _row(NEAR))).needs_probe(KEY, HERE)
+    assert _registry((HERE, declared)).needs_probe(KEY, HERE)
+    assert not _registry((HERE, _row(HERE))).needs_probe(KEY, HERE)
+    ranks = [
+        _registry(*pairs).probe_rank(KEY, HERE)
+        for pairs in ([(NEAR, _row(NEAR))], [(HERE, declared)], [], [(HERE, _row(HERE))])
+    ]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == 4
+
+
+def test_a_row_that_refuses_shapes_says_nothing_of_others() -> None:
+    refused = Constraint(shapes=[[7, 7], [7, 7]], reason="shape: odd sizes", mark="b" * 12)
+    row = _row(HERE, tried=["a" * 12], constraints=[refused])
+    registry = _registry((HERE, row))
+    assert not registry.needs_probe(KEY, HERE, ["a" * 32, "b" * 32])
+    assert registry.needs_probe(KEY, HERE, ["c" * 32])
+    assert row.refusal(["a" * 32]) is None
+    assert row.refusal(["a" * 32, "b" * 32]) == refused
+
+
+def test_a_list_that_knows_no_dtypes_is_still_found_but_never_sound() -> None:
+    listed = _row(FAR, method="declared", dtypes=[], ranks=[])
+    registry = _registry((FAR, listed))
+    assert not registry.rows
+    known = registry.lookup(KEY, HERE)
+    assert known is not None
+    assert (known.grade, known.row.status, known.sound) == ("declared", "native", False)
+    assert registry.overlaid(_registry((HERE, _row(HERE)))).declared == registry.declared
+
+
+def test_rows_of_the_older_format_are_read_as_inherited() -> None:
+    text = dump_registry(_registry((HERE, _row(HERE)))).replace('"format": 2', '"format": 1')
+    registry = parse_registry("eager@cpu", text)
+    known = registry.lookup(KEY, HERE)
+    assert known is not None
+    assert known.grade == "inherited"
+    assert dump_registry(parse_registry("eager@cpu", dump_registry(registry))) == dump_registry(registry)
+
+
+def test_a_later_format_is_refused() -> None:
+    text = dump_registry(_registry((HERE, _row(HERE)))).replace('"format": 2', '"format": 3')
+    with pytest.raises(InputError, match="in format 3"):
+        parse_registry("eager@cpu", text)
+
+
+def test_rows_are_selected_by_what_is_asked() -> None:
+    relu = _row(HERE, op="aten.relu.default", dtypes=["fp32"], ranks=[2])
+    registry = _registry((HERE, _row(HERE, "missing")), (NEAR, relu), (FAR, _row(FAR, method="declared")))
+    assert [known.row.op for known in select(registry, op="aten.mm")] == ["aten.mm.default"] * 2
+    assert [known.row.status for known in select(registry, status="missing")] == ["missing"]
+    assert [known.row.op for known in select(registry, dtype="fp32")] == ["aten.relu.default"]
+    assert [known.grade for known in select(registry, grade="declared")] == ["declared"]
+    assert [known.row.status for known in select(registry, fingerprint=HERE)] == ["missing", "native"]
+
+
+def test_merging_keeps_the_newer_row_whichever_comes_first() -> None:
+    old = _registry((HERE, _row(HERE, "missing", date="2026-11-01")))
+    new = _registry((HERE, _row(HERE, date="2026-11-02")), (NEAR, _row(NEAR)))
+    for first, second in ((old, new), (new, old)):
+        merged, disagreements = merge(first, second)
+        assert merged.rows[KEY, HERE.digest].status == "native"
+        assert len(merged.rows) == 2
+        assert [(one.kept.status, one.dropped.status) for one in disagreements] == [("native", "missing")]
+
+
+def test_of_one_day_a_fault_outlives_its_absence() -> None:
+    fault, none = _registry((HERE, _row(HERE, "wrong"))), _registry((HERE, _row(HERE)))
+    assert merge(fault, none)[0].rows[KEY, HERE.digest].status == "wrong"
+    assert merge(none, fault)[0].rows[KEY, HERE.digest].status == "wrong"
+
+
+def test_registries_of_two_targets_are_not_merged() -> None:
+    with pytest.raises(InputError, match="E171"):
+        merge(Registry("eager@cpu"), Registry("eager@npu"))
+
+
+def test_an_installed_package_brings_its_own_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "acme_registries_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    registry = Registry("acme@npu").merged([_row(HERE)], {HERE.digest: HERE})
+    (package / "acme-npu.json").write_text(dump_registry(registry))
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[day0.registries]\nacme = acme_registries_of_a_test\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert shipped_registry("acme@npu") == registry
+    (info / "entry_points.txt").write_text("[day0.registries]\nacme = acme_that_is_not_there\n")
+    with pytest.raises(InputError, match="E172"):
+        shipped_registry("acme@npu")

@@ -1,0 +1,1 @@
+"""Support lists that vendors publish, read as declared rows: never as measured ones."""
