@@ -62,7 +62,10 @@ class StoredWeights:
         for group in groups:
             if group.dtype not in _SINGLE or len(group.shape) < 2:
                 continue
-            found = weight_format(group, self.near, self._part_of(group))
+            declared = self._part_of(group)
+            if declared is not None and declared.scheme == "fp8_block":  # its block decides
+                continue
+            found = weight_format(group, self.near, declared)
             if found is None or found.packing is not None:
                 continue
             side = self.near.first(group, *found.needs[0].names)
