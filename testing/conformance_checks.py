@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from day0.adapters.base.dtypes import BITS
-from day0.adapters.base.errors import RemoteError, UnsupportedError
+from day0.adapters.base.errors import RemoteError, UnsupportedError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import CAPABILITIES, Call, Fragment
 from day0.adapters.targets.target import WorkerTarget
@@ -130,6 +130,26 @@ def names_error_kinds(subject: Subject) -> None:
     assert subject.target.pid == before, "the worker did not survive an error of an operator"
 
 
+def runs_operators_together(subject: Subject) -> None:
+    """Operators asked for at once give what they give alone; one that fails leaves the others right."""
+    dtype = subject.dtype
+    calls = [_call(op, shapes, dtype, extra) for op, shapes, extra in _OPERATORS]
+    inputs = [[_ramp(shape, dtype) for shape in shapes] for _, shapes, _ in _OPERATORS]
+    guilty = len(calls) // 2
+    calls.insert(guilty, _call("aten.mm.default", [(2, 3), (2, 3)], dtype))
+    inputs.insert(guilty, [_ramp((2, 3), dtype)] * 2)
+    before = subject.target.pid
+    answers = list(subject.target.run_ops(calls, inputs))
+    assert len(answers) == len(calls), f"{len(calls)} operators, {len(answers)} answers"
+    failed = answers.pop(guilty)
+    assert isinstance(failed, RemoteError), f"shapes that do not fit were answered with {failed}"
+    assert subject.target.pid == before, "the worker did not survive an operator of a batch"
+    del inputs[guilty]
+    for (op, _, extra), tensors, answer in zip(_OPERATORS, inputs, answers, strict=True):
+        assert not isinstance(answer, WorkerError), f"{op} failed among others: {answer}"
+        _close(f"{op} among others", _first(answer.outputs), _expected(op, tensors, extra), dtype)
+
+
 def runs_nodes(subject: Subject) -> None:
     """Embedding, layers, norm and head of a tiny llama agree with the CPU, in prefill and cached decode."""
     for phase in ("prefill", "decode"):
@@ -223,6 +243,7 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("", keeps_its_fingerprint),
     ("", refuses_what_it_does_not_claim),
     ("op", runs_operators),
+    ("op", runs_operators_together),
     ("op", names_error_kinds),
     ("fragment", runs_nodes),
     ("fragment", takes_lifted_weights),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .errors import RemoteError
+from .errors import WorkerError
 from .operator_call import OperatorCall
 from .target_spec import TargetSpec
 from .values import Anomaly, Fingerprint, Value
@@ -186,11 +186,16 @@ class Target(Protocol):
 
     def run_ops(
         self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]
-    ) -> Sequence[Answer | RemoteError]:
+    ) -> Sequence[Answer | WorkerError]:
         """Runs operators that do not depend on each other, an exporting stack as one graph where it can.
 
-        An operator that fails leaves its error in its place; the others run all the same. An answer's
-        anomaly `cpu_fallback` says that the stack moved the operator to the host (evidence: its words).
+        An operator that fails leaves its error in its place: a `RemoteError`, or what became of the worker
+        where it died of this one. The others run all the same. An answer's anomaly `cpu_fallback` says that
+        the stack moved the operator to the host (evidence: its words). Operators that one graph ran share
+        its seconds equally.
+
+        Raises:
+            WorkerUnusable: no worker starts at all.
         """
         ...
 

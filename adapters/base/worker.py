@@ -156,7 +156,7 @@ class Worker:
                 self.close()
                 raise
             if "error" in answer:
-                raise self._remote(verb, answer["error"])
+                raise self.remote_error(verb, answer["error"])
             return answer, blob
 
     def close(self) -> None:
@@ -249,7 +249,8 @@ class Worker:
         if not (isinstance(result, dict) if error is None else isinstance(error, dict)):
             raise frames.FrameError("the answer has neither a result nor an error")
 
-    def _remote(self, verb: str, error: Mapping[str, Any]) -> RemoteError:
+    def remote_error(self, verb: str, error: Mapping[str, Any]) -> RemoteError:
+        """The `error` object of an answer, or of one operator within it, as an exception."""
         texts = [str(frame) for frame in error.get("frames", ()) if isinstance(frame, str)]
         kind, name = str(error.get("kind", "runtime")), str(error.get("type", ""))
         return RemoteError(

@@ -9,7 +9,9 @@ import torch
 
 from day0.adapters.targets.eager import EagerStack
 from day0_worker import NodeRun, operators
+from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.lifted import Compiled, LiftedNode, LiftedNodes
+from day0_worker.one_operator import ManyOperators, OneOperator
 
 _COMPILED_KINDS = 4096
 
@@ -55,6 +57,21 @@ class InductorStack(EagerStack):
             compiled(*_copies(placed), **_copies(named))
             with self.timed():
                 return compiled(*placed, **named)
+
+    def run_ops(self, jobs: Sequence[OperatorJob]) -> List[OperatorResult]:
+        """See `Stack`; compiles one graph of all."""
+        return in_one_graph(self, jobs, self._run_graph)
+
+    def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
+        placed = [(job.op, self.to_device([list(job.args), dict(job.kwargs)])) for job in jobs]
+        many = ManyOperators([OneOperator(operators.resolve(op), *given) for op, given in placed])
+        torch.compiler.reset()
+        compiled: Any = torch.compile(many, dynamic=False)
+        with torch.no_grad():
+            compiled(*many.inputs)
+            with self.timed():
+                outputs = compiled(*many.inputs)
+        return many.results(outputs)
 
     def load(self, folder: str, dtype: str) -> Dict[str, Any]:
         """See `Stack`; loads as eager does, scores with the compiled model."""

@@ -10,8 +10,9 @@ import onnxruntime
 import torch
 
 from day0_worker import NodeRun, Stack, StackError, describing, operators
+from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.lifted import Compiled, LiftedNodes
-from day0_worker.one_operator import OneOperator
+from day0_worker.one_operator import ManyOperators, OneOperator
 from day0_worker.shelf import ModuleShelf
 
 _PACKAGES = ("onnx", "onnxscript", "transformers")
@@ -86,6 +87,17 @@ class OnnxRuntimeStack(Stack):
         with self.timed():
             outputs = compiled(one.inputs)
         return one.result(outputs)
+
+    def run_ops(self, jobs: Sequence[OperatorJob]) -> List[OperatorResult]:
+        """See `Stack`; one graph of all."""
+        return in_one_graph(self, jobs, self._run_graph)
+
+    def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
+        many = ManyOperators([OneOperator(operators.resolve(job.op), job.args, job.kwargs) for job in jobs])
+        compiled = self._compile(many, many.inputs, [f"input_{index}" for index in range(len(many.inputs))])
+        with self.timed():
+            outputs = compiled(many.inputs)
+        return many.results(outputs)
 
     def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
         program = torch.onnx.export(module, tuple(inputs), dynamo=True, input_names=names, verbose=False)

@@ -9,8 +9,9 @@ import openvino
 import torch
 
 from day0_worker import NodeRun, Stack, StackError, describing, operators
+from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.lifted import Compiled, LiftedNodes
-from day0_worker.one_operator import OneOperator
+from day0_worker.one_operator import ManyOperators, OneOperator
 from day0_worker.shelf import ModuleShelf
 
 
@@ -71,6 +72,17 @@ class OpenVinoStack(Stack):
         with self.timed():
             outputs = compiled(one.inputs)
         return one.result(outputs)
+
+    def run_ops(self, jobs: Sequence[OperatorJob]) -> List[OperatorResult]:
+        """See `Stack`; one graph of all."""
+        return in_one_graph(self, jobs, self._run_graph)
+
+    def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
+        many = ManyOperators([OneOperator(operators.resolve(job.op), job.args, job.kwargs) for job in jobs])
+        compiled = self._compile(many, many.inputs, [])
+        with self.timed():
+            outputs = compiled(many.inputs)
+        return many.results(outputs)
 
     def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
         if any(tensor.dtype is torch.bfloat16 for tensor in inputs):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from day0.adapters.base.errors import RemoteError, UnsupportedError, WorkerError
+from day0.adapters.base.errors import UnsupportedError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import (
     TARGET_API,
@@ -25,6 +25,8 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly
 from day0.adapters.base.worker import Worker
 from day0_worker.serve import file_mark
+
+from .batch import ask_in_batches
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,15 +161,17 @@ class WorkerTarget:
 
     def run_ops(
         self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]
-    ) -> Sequence[Answer | RemoteError]:
+    ) -> Sequence[Answer | WorkerError]:
         """See `Target`."""
-        answers: list[Answer | RemoteError] = []
-        for call, inputs in zip(calls, tensors, strict=True):
-            try:
-                answers.append(self.run_op(call, inputs))
-            except RemoteError as error:
-                answers.append(error)
-        return answers
+        self._need("op")
+
+        def many(places: Sequence[int]) -> Mapping[int, Answer | WorkerError]:
+            answers = self._many([calls[at] for at in places], [tensors[at] for at in places])
+            return dict(zip(places, answers, strict=True))
+
+        return ask_in_batches(
+            len(calls), many, lambda place: self.run_op(calls[place], tensors[place]), lambda: self.log
+        )
 
     def load(self, folder: str, *, dtype: str) -> LoadReport:
         """See `Target`.
@@ -238,35 +242,66 @@ class WorkerTarget:
             )
 
     def _ask(
-        self, verb: str, request: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
+        self,
+        verb: str,
+        request: Mapping[str, Any],
+        tensors: Mapping[str, Tensor] | None = None,
+        *,
+        steps: int = 1,
     ) -> tuple[dict[str, Any], bytearray]:
         if self._worker is None or not self._worker.alive:
             self.close()
             self._worker = self._start()
             self._seen.clear()
             self.starts += 1
-        return self._worker.call(verb, request, tensors, timeout=self.timeout)
+        return self._worker.call(verb, request, tensors, timeout=self.timeout * steps)
 
     def _answer(
         self, verb: str, request: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
     ) -> Answer:
+        answer, blob = self._ask(verb, request, tensors)
+        return _as_answer(answer, Call(answer["result"].get("tree"), self._load(verb, blob)))
+
+    def _many(
+        self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]
+    ) -> list[Answer | WorkerError]:
+        request = {
+            "calls": [call.model_dump(mode="json") for call in calls],
+            "tensors": [len(inputs) for inputs in tensors],
+            "patience": self.timeout,
+        }
+        sent = {
+            f"c{place}.t{index}": tensor
+            for place, inputs in enumerate(tensors)
+            for index, tensor in enumerate(inputs)
+        }
+        # The worker itself ends a step that takes longer than the time limit.
+        answer, blob = self._ask("run_ops", request, sent, steps=len(calls) + 1)
+        entries, outputs = answer["result"].get("answers"), self._load("run_ops", blob)
+        if not (isinstance(entries, list) and len(entries) == len(calls)):
+            raise WorkerError(f"{self.spec} did not answer each of {len(calls)} operators", code="E607")
+        return [self._entry(place, entry, outputs) for place, entry in enumerate(entries)]
+
+    def _entry(
+        self, place: int, entry: Mapping[str, Any], outputs: Mapping[str, Tensor]
+    ) -> Answer | WorkerError:
+        assert self._worker is not None, "whoever answered is there"
+        if "error" in entry:
+            return self._worker.remote_error("run_ops", entry["error"])
+        prefix = f"c{place}."
+        own = {name[len(prefix) :]: value for name, value in outputs.items() if name.startswith(prefix)}
+        return _as_answer(entry, Call(entry.get("tree"), own))
+
+    def _load(self, verb: str, blob: bytearray) -> dict[str, Tensor]:
         from day0_worker.blobs import load
         from day0_worker.frames import FrameError
 
-        answer, blob = self._ask(verb, request, tensors)
         try:
-            outputs = Call(answer["result"].get("tree"), load(blob))
+            return load(blob)
         except FrameError as error:
             raise WorkerError(
                 f"{self.spec} answered {verb} with broken tensors: {error}", code="E606"
             ) from error
-        return Answer(
-            outputs=outputs,
-            seconds=_number(answer, "seconds", answer),
-            peak_bytes=int(_number(answer, "peak_bytes", answer)),
-            operators={str(key): str(value) for key, value in dict(answer.get("operators") or {}).items()},
-            anomalies=[_anomaly(entry) for entry in answer.get("anomalies") or []],
-        )
 
     def _expression(self, expression: Any, tensors: dict[str, Tensor]) -> Any:
         """The weight expression with every leaf that the worker cannot read itself replaced by its value."""
@@ -292,6 +327,16 @@ class WorkerTarget:
             files = [{"path": path, "mark": file_mark(path)}]
             self._seen[path] = path in self._ask("sees", {"files": files})[0]["result"].get("seen", ())
         return self._seen[path]
+
+
+def _as_answer(measured: Mapping[str, Any], outputs: Call) -> Answer:
+    return Answer(
+        outputs=outputs,
+        seconds=_number(measured, "seconds", measured),
+        peak_bytes=int(_number(measured, "peak_bytes", measured)),
+        operators={str(key): str(value) for key, value in dict(measured.get("operators") or {}).items()},
+        anomalies=[_anomaly(entry) for entry in measured.get("anomalies") or []],
+    )
 
 
 def _attached(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:

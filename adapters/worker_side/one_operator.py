@@ -1,10 +1,12 @@
-"""A single operator as a module of tensors only, for stacks that export or compile."""
+"""Operators as modules of tensors only, one or many at once, for stacks that export or compile."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
+
+from day0_worker.stack import StackError
 
 
 class OneOperator(torch.nn.Module):
@@ -42,6 +44,64 @@ class OneOperator(torch.nn.Module):
     def result(self, outputs: Sequence[torch.Tensor]) -> Any:
         """What the operator would have returned."""
         return outputs[0] if self._single else tuple(outputs)
+
+
+class ManyOperators(torch.nn.Module):
+    """Calls several operators that do not depend on each other; their tensor arguments are the inputs.
+
+    Args:
+        operators: in the order in which they are called.
+
+    Attributes:
+        inputs: of all of them, in order.
+    """
+
+    def __init__(self, operators: Sequence[OneOperator]) -> None:
+        super().__init__()
+        self._operators = list(operators)
+        self._taken = [len(one.inputs) for one in operators]
+        # An object of its own, since tracers undo changes of a module.
+        self._traced = _Traced()
+        self.inputs: List[torch.Tensor] = [tensor for one in operators for tensor in one.inputs]
+
+    def forward(self, *tensors: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+        """See the class; the outputs are those of all operators, in order."""
+        outputs: List[torch.Tensor] = []
+        counts: List[int] = []
+        place = 0
+        for one, count in zip(self._operators, self._taken):  # noqa: B905  # Python 3.9 has no strict
+            given = one(*tensors[place : place + count])
+            outputs += given
+            counts.append(len(given))
+            place += count
+        self._traced.counts = counts
+        return tuple(outputs)
+
+    def results(self, outputs: Sequence[torch.Tensor]) -> List[Any]:
+        """What each operator would have returned.
+
+        Args:
+            outputs: of the graph that was made of this module.
+
+        Raises:
+            StackError: it gave another number of outputs than its operators have.
+        """
+        if sum(self._traced.counts) != len(outputs):
+            raise StackError(
+                f"a graph of {len(self._taken)} operators gave {len(outputs)} outputs, "
+                f"not {sum(self._traced.counts)}"
+            )
+        values: List[Any] = []
+        place = 0
+        for one, count in zip(self._operators, self._traced.counts):  # noqa: B905  # Python 3.9 has no strict
+            values.append(one.result(outputs[place : place + count]))
+            place += count
+        return values
+
+
+class _Traced:
+    def __init__(self) -> None:
+        self.counts: List[int] = []
 
 
 class _Place:

@@ -11,6 +11,7 @@ import sys
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Tuple
 
 from day0_worker import failures, frames, guardian
+from day0_worker.batches import OperatorJob, OperatorResult
 from day0_worker.measure import Measure
 from day0_worker.ranks import thread_count
 from day0_worker.stack import STACK_API, NodeRun, Stack, StackError
@@ -87,6 +88,7 @@ class _Server:
             "run": self._run,
             "forget": self._forget,
             "run_op": self._run_op,
+            "run_ops": self._run_ops,
             "load": lambda request, tensors: (self._loaded().load(request["folder"], request["dtype"]), {}),
             "score": lambda request, tensors: _tree(self._loaded().score(request["tokens"])),
             "generate": lambda request, tensors: (
@@ -209,6 +211,23 @@ class _Server:
         args, kwargs = decode_call(call, ordered)
         return self._measured(lambda stack: stack.run_op(call["op"], args, kwargs))
 
+    def _run_ops(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        stack = self._loaded()
+        stack.patience = float(request["patience"])
+        answers: Dict[int, Dict[str, Any]] = {}
+        outputs: Dict[str, Any] = {}
+        jobs: List[OperatorJob] = []
+        for index, call in enumerate(request["calls"]):
+            ordered = [tensors[f"c{index}.t{place}"] for place in range(request["tensors"][index])]
+            try:
+                jobs.append(_job(index, call, ordered))
+            except Exception as error:  # a call that cannot be decoded is answered like one that fails
+                answers[index] = {"error": failures.answer(error)}
+        for job, result in zip(jobs, stack.run_ops(jobs)):  # noqa: B905  # Python 3.9 has no strict
+            answers[job.index] = _operator_answer(job.index, result, outputs)
+        stack.begin_call()
+        return {"answers": [answers[index] for index in range(len(request["calls"]))]}, outputs
+
     def _measured(self, work: Callable[[Stack], Any]) -> Result:
         """Runs it; a span that the stack measured itself stands, else the whole call is measured."""
         stack = self._loaded()
@@ -218,6 +237,29 @@ class _Server:
         if not stack.measure.spans:
             stack.measure = whole
         return _tree(value)
+
+
+def _job(index: int, call: Mapping[str, Any], tensors: List[Any]) -> OperatorJob:
+    from day0_worker.operators import decode_call
+
+    args, kwargs = decode_call(call, tensors)
+    return OperatorJob(index, call["op"], args, kwargs)
+
+
+def _operator_answer(index: int, result: OperatorResult, outputs: Dict[str, Any]) -> Dict[str, Any]:
+    """One entry of a batch's answers; its tensors go into `outputs`."""
+    from day0_worker.blobs import dump
+
+    try:
+        if result.error is not None:
+            raise result.error
+        tree, tensors = _tree(result.value)
+        placed = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        dump(placed)
+    except Exception as error:  # one operator's failure, or a value of a type that cannot cross
+        return {"error": failures.answer(error), **result.measured}
+    outputs.update({f"c{index}.{name}": tensor for name, tensor in placed.items()})
+    return {**tree, **result.measured}
 
 
 def _tree(value: Any) -> Result:

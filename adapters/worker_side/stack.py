@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from day0_worker.batches import OperatorJob, OperatorResult, one_by_one
 from day0_worker.measure import Measure
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Stack:
         reference: `module:Class` under which the worker loaded it; set by the worker.
         sources: folder with the modules that the parent sent; set by the worker.
         threads: of the process right after its imports; set by the worker.
+        patience: seconds that one step of `run_ops` may take before the worker ends itself; 0: for ever.
     """
 
     name = ""
@@ -80,6 +82,7 @@ class Stack:
     reference = ""
     sources = ""
     threads = 0
+    patience = 0.0
 
     def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
         self.device = device
@@ -139,6 +142,13 @@ class Stack:
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Runs one operator on CPU tensors and returns its outputs."""
         raise StackError(f"{self.name} does not run single operators", "unsupported")
+
+    def run_ops(self, jobs: Sequence[OperatorJob]) -> List[OperatorResult]:
+        """Runs operators that do not depend on each other; one result each, errors in their places.
+
+        A stack that compiles or exports overrides it with `day0_worker.batches.in_one_graph`.
+        """
+        return one_by_one(self, jobs)
 
     def load(self, folder: str, dtype: str) -> Dict[str, Any]:
         """Loads a checkpoint folder by the stack's own loader; says missing, unexpected, mismatched keys."""

@@ -1,7 +1,7 @@
-"""Eager torch with one fault: `?fault=NAME[&layer=NODE][&verb=run][&factor=1.01][&rank=1]`.
+"""Eager torch with one fault: `?fault=NAME[&layer=NODE][&op=NAME][&verb=run][&factor=1.01][&rank=1]`.
 
-The fault shows in the verb (`run` unless told otherwise), and with `layer` in that node only; everything
-else is right.
+The fault shows in the verb (`run` unless told otherwise), and with `layer` in that node or `op` in
+that operator only; everything else is right.
 """
 
 import os
@@ -37,6 +37,8 @@ class FaultyStack(EagerStack):
         return self._with_fault("run", lambda: super(FaultyStack, self).run(job))
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.options.get("op", op) != op:
+            return super().run_op(op, args, kwargs)
         return self._with_fault("run_op", lambda: super(FaultyStack, self).run_op(op, args, kwargs))
 
     def load(self, folder: str, dtype: str) -> dict[str, Any]:
