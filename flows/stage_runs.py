@@ -50,11 +50,12 @@ def describe_target(job: StageJob, target: str) -> TargetJob:
             memory_limit=options.memory_limit,
             command=options.worker_command,
         ) as opened:
-            fingerprint = opened.describe().fingerprint
+            description = opened.describe()
     except Day0Error as error:
         _LOGGER.warning("%s cannot be asked: %s", target, error)
         return TargetJob(job=on_target, prevented=prevention_of(error, asking=True))
-    return TargetJob(job=on_target.model_copy(update={"fingerprint": fingerprint}))
+    known = {"fingerprint": description.fingerprint, "description": description}
+    return TargetJob(job=on_target.model_copy(update=known))
 
 
 def take_inventory(job: StageJob) -> RecordRef:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.target import TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, Value
 
@@ -53,6 +54,7 @@ class StageJob(Value):
         revision: pinned; None only for a folder or bare config.
         target: the target's text; empty for inventory and plan.
         fingerprint: of the target; None for inventory and plan.
+        description: of the target, as it was asked before the stages; None: a stage has to ask itself.
         options: settings of the run.
     """
 
@@ -62,6 +64,7 @@ class StageJob(Value):
     revision: str | None = None
     target: str = ""
     fingerprint: Fingerprint | None = None
+    description: TargetDescription | None = None
     options: RunOptions = RunOptions()
 
     @property

@@ -82,5 +82,5 @@ class TargetSpec(Value):
         if self.dtype:
             text += f"/{self.dtype}"
         if self.options:
-            text += "?" + urlencode(sorted(self.options.items()), safe=":/")
+            text += "?" + urlencode(sorted(self.options.items()), safe=":/,")
         return text

@@ -67,12 +67,12 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         code="COV007",
         title="Operators rebuilt from others",
-        severity="info",
+        severity="warning",
         meaning=(
             "The target lacks these operators, and torch's own decomposition of each consists of "
             "operators that it has."
         ),
-        remedy="Nothing, if the stack applies the decomposition by itself; else register it.",
+        remedy="Run with the decomposition (`?with=decompose:OPERATOR`), or have the stack register it.",
     ),
     Entry(
         code="COV008",
@@ -108,8 +108,8 @@ ENTRIES: tuple[Entry, ...] = (
         title="Kernels outside the dispatcher",
         severity="warning",
         meaning=(
-            "The release's config asks for kernels that torch's dispatcher does not show, such as"
-            " those of its quantisation; they were not tried."
+            "The model's code or its quantisation asks for kernels that torch's dispatcher does not "
+            "show; they were not tried."
         ),
         remedy=(
             "Check that the kernel is built for this target; Day0's other stages run dequantised weights."
@@ -121,5 +121,60 @@ ENTRIES: tuple[Entry, ...] = (
         severity="info",
         meaning="These rows were measured under another exact version of the same fingerprint family.",
         remedy="Run `day0 probe` to measure them here.",
+    ),
+    Entry(
+        code="COV013",
+        title="Operators cannot be listed",
+        severity="error",
+        meaning=(
+            "No model can be built from the config on this machine, so that its operators are not known; "
+            "what config and headers say by themselves is still reported."
+        ),
+        remedy="Follow the message: a newer transformers, a corrected config, or code that was reviewed.",
+        undecided="blocked",
+    ),
+    Entry(
+        code="COV014",
+        title="Operator falls back to the host",
+        severity="warning",
+        meaning=(
+            "The target has no kernel and runs the operator on the host: its arguments and results cross "
+            "between device and host with every call."
+        ),
+        remedy="Weigh the bytes that cross per call against the step time, or take the way around.",
+    ),
+    Entry(
+        code="COV015",
+        title="Double fault",
+        severity="error",
+        meaning=(
+            "The target falls back to the host for an operator that the host does not have either, so that "
+            "it fails only when it is called."
+        ),
+        remedy="Take the way around that the finding names.",
+    ),
+    Entry(
+        code="COV016",
+        title="Operator is slow",
+        severity="warning",
+        meaning="The operator gives right values and takes far longer than the bytes it moves explain.",
+        remedy="Have its owner look at it if it stands for a large share of the work.",
+    ),
+    Entry(
+        code="COV017",
+        title="A way around does not work",
+        severity="warning",
+        meaning="The smallest way around a gap was tried on the target and failed there.",
+        remedy="Read the evidence; the gap stands as it is.",
+    ),
+    Entry(
+        code="COV018",
+        title="Gap in low precision",
+        severity="warning",
+        meaning=(
+            "The checkpoint holds its weights in a low precision for whose operators the target has no "
+            "kernel, or none that was tried; dequantised weights take more memory."
+        ),
+        remedy="Plan with dequantised weights, or ask the owner of the stack for the operators.",
     ),
 )

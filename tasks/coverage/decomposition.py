@@ -1,8 +1,12 @@
-"""Whether a missing operator can be rebuilt from others that the target has."""
+"""Whether missing operators can be rebuilt from others that the target has: a fixpoint, not a guess."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
@@ -11,49 +15,106 @@ from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.models.recorder import Recorder
 from day0_worker.operators import call_dtype, decode_call, resolve
 
-MAX_DEPTH = 4
-"""Decompositions inside decompositions that are followed; torch's own tables end within three."""
+from .impact import is_view
+
+MAX_PARTS = 400
+"""Distinct calls that are looked at in all; the tables end within three levels, so this is never met by
+decompositions that end."""
+
+_PRIMITIVE = "prims."
+"""Torch's primitives have no kernels: each calls an ATen operator, often the very one that is missing."""
+
+Look = Callable[[Sequence[OperatorCall]], AbstractSet[str]]
+"""Takes calls, finds out about those that nobody has tried, and gives the row keys of those that are native."""
 
 
-def decompose(call: OperatorCall, is_native: Callable[[OperatorCall], bool]) -> Sequence[str] | None:
-    """The operators that stand for a call, all of which the target has; None where there is no such set.
+@dataclass(frozen=True)
+class Rebuilt:
+    """What stands for one call.
 
-    torch's decomposition is run on the meta device and what it dispatches is recorded; a leaf that the target
-    lacks is decomposed in turn. A decomposition that comes back to the operator itself proves nothing and is
-    refused.
+    Attributes:
+        leaves: operator -> how often one call runs it; the target has all of them.
+    """
+
+    leaves: Mapping[str, int]
+
+    @property
+    def launches(self) -> int:
+        """Kernels beyond the one that is replaced; views start none."""
+        return max(0, sum(count for op, count in self.leaves.items() if not is_view(op)) - 1)
+
+
+def rebuild(missing: Sequence[OperatorCall], look: Look) -> Mapping[str, Rebuilt]:
+    """Row key -> how it can be rebuilt, for those of the calls that can.
+
+    What torch's decompositions dispatch is looked up or tried on the target; what it lacks is decomposed in
+    turn, until nothing new comes up. Then the least fixpoint is taken: a call can be rebuilt if every part is
+    native or can itself be rebuilt. So the order of the calls does not matter, and a decomposition that comes
+    back to itself proves nothing.
 
     Args:
-        call: that the target lacks.
-        is_native: whether the target has a leaf, by its registry or by trying it.
-
-    Returns:
-        Names of the leaves, sorted.
+        missing: calls that the target lacks.
+        look: finds out what is native.
     """
-    leaves = _solve(call, is_native, (call.op,))
-    return None if leaves is None else sorted(leaves)
+    parts, native = _graph(missing, look)
+    solved: dict[str, Counter[str]] = {key: Counter({key.split("|")[0]: 1}) for key in native}
+    while True:
+        found = {
+            key: _sum(needed, solved)
+            for key, needed in parts.items()
+            if key not in solved and needed and all(part in solved for part in needed)
+        }
+        if not found:
+            break
+        solved |= found
+    wanted = {call.row_key for call in missing}
+    return {key: Rebuilt(dict(sorted(solved[key].items()))) for key in sorted(wanted) if key in solved}
 
 
-def _solve(
-    call: OperatorCall, is_native: Callable[[OperatorCall], bool], above: tuple[str, ...]
-) -> set[str] | None:
-    parts = _parts(call)
-    if not parts or any(part.op in above for part in parts):
-        return None
-    leaves: set[str] = set()
-    for part in parts:
-        if is_native(part):
-            leaves.add(part.op)
-            continue
-        below = _solve(part, is_native, (*above, part.op)) if len(above) < MAX_DEPTH else None
-        if below is None:
-            return None
-        leaves |= below
-    return leaves
+def _graph(missing: Sequence[OperatorCall], look: Look) -> tuple[dict[str, Counter[str]], set[str]]:
+    """Row key -> row keys of its parts, and the keys that are native, as far as decompositions lead."""
+    parts: dict[str, Counter[str]] = {}
+    native: set[str] = set()
+    front = {call.row_key: call for call in missing}
+    seen = set(front)
+    while front and len(seen) < MAX_PARTS:
+        fresh: dict[str, OperatorCall] = {}
+        for key, call in front.items():
+            inside = parts_of(call)
+            parts[key] = Counter()
+            for part in inside:
+                parts[key][part.row_key] += part.count
+                if part.row_key not in seen:
+                    seen.add(part.row_key)
+                    fresh[part.row_key] = part
+        native |= look([fresh[key] for key in sorted(fresh) if not key.startswith(_PRIMITIVE)])
+        front = {key: call for key, call in fresh.items() if key not in native}
+    return parts, native
 
 
-def _parts(call: OperatorCall) -> Sequence[OperatorCall]:
+def _sum(needed: Mapping[str, int], solved: Mapping[str, Counter[str]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for part, count in needed.items():
+        for op, times in solved[part].items():
+            total[op] += times * count
+    return total
+
+
+def decomposition_of(op: str) -> Callable[..., Any] | None:
+    """torch's own decomposition of an operator, or None; composite ones and primitives bring it along."""
+    function = resolve(op)
+    if op.startswith(_PRIMITIVE):
+        calls: Callable[..., Any] | None = getattr(function, "impl_aten", None)
+        return calls
+    known: Callable[..., Any] | None = decomposition_table.get(function)
+    if known is None and function._can_decompose():
+        return lambda *args, **kwargs: function.decompose(*args, **kwargs)
+    return known
+
+
+def parts_of(call: OperatorCall) -> Sequence[OperatorCall]:
     """What torch's decomposition of the call dispatches; nothing where there is none or it does not run."""
-    function = decomposition_table.get(resolve(call.op))
+    function = decomposition_of(call.op)
     if function is None:
         return ()
     tensors = [

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from day0.adapters.base.skeleton import Skeleton
-from day0.adapters.base.target import Target
+from day0.adapters.base.operator_capture import Kernel
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Anomaly
 
 from ..finding import Finding, Subject, make_finding
-from .record import CoveredOp
+from .kernels import made_for
+from .record import CoveredOp, Gap
 
-_CODES = {"missing": "COV001", "wrong": "COV003", "crash": "COV004", "hang": "COV005"}
-_WORDS = {"missing": "lacks", "wrong": "gives wrong values for", "crash": "crashes in", "hang": "hangs in"}
+NOT_CAPTURED = "not_captured"
+"""Code of the anomaly that says why no operator is known at all."""
+
+_CODES = {
+    "missing": "COV001",
+    "wrong": "COV003",
+    "crash": "COV004",
+    "hang": "COV005",
+    "fallback": "COV014",
+    "double_fault": "COV015",
+    "slow": "COV016",
+}
+_WORDS = {
+    "missing": "lacks",
+    "wrong": "gives wrong values for",
+    "crash": "crashes in",
+    "hang": "hangs in",
+    "fallback": "falls back to the host for",
+    "double_fault": "falls back to the host, which has none either, for",
+    "slow": "is slow in",
+}
 _LISTED = 10
 
 
 def findings_of(
-    target: Target,
-    skeleton: Skeleton,
-    ops: Sequence[CoveredOp],
-    kernels: Sequence[str],
-    *,
-    can_probe: bool,
+    spec: TargetSpec, ops: Sequence[CoveredOp], gaps: Sequence[Gap], *, can_probe: bool
 ) -> Iterator[Finding]:
-    """All findings, those about single operators first."""
-    name = str(target.spec)
-    for entry in ops:
-        if entry.status in _CODES:
-            yield _about_operator(name, entry)
+    """What the target makes of the model's operators, those about single operators first."""
+    name = str(spec)
+    entries = {(entry.op, tuple(entry.dtypes), entry.variant): entry for entry in ops}
+    for gap in gaps:
+        if gap.status in _CODES:
+            yield _about_operator(name, entries[gap.op, tuple(gap.dtypes), gap.variant], gap)
     yield from _undecided(name, [entry for entry in ops if entry.status == "unknown"], can_probe=can_probe)
-    decomposed = [entry for entry in ops if entry.status == "decomposed"]
-    if decomposed:
-        yield make_finding(
-            "COV007",
-            Subject(kind="target", name=name),
-            f"{len(decomposed)} operators are rebuilt from others: {_names(decomposed)}.",
-            evidence=[f"{entry.op}: {entry.evidence}" for entry in decomposed[:_LISTED]],
-        )
+    yield from _rebuilt(name, [gap for gap in gaps if gap.status == "decomposed"])
     inherited = [entry for entry in ops if entry.grade == "inherited"]
     if inherited:
         yield make_finding(
@@ -45,33 +55,89 @@ def findings_of(
             f"{len(inherited)} of {len(ops)} operators were measured under another exact version of the "
             "same family.",
         )
-    for anomaly in skeleton.anomalies:
+
+
+def findings_of_model(
+    anomalies: Sequence[Anomaly], kernels: Sequence[Kernel], spec: TargetSpec
+) -> Iterator[Finding]:
+    """What could not be captured, and what no dispatcher sees."""
+    for anomaly in anomalies:
+        subject = Subject(kind="model", name=anomaly.subject)
+        if anomaly.code == NOT_CAPTURED:
+            yield make_finding(
+                "COV013", subject, anomaly.message, evidence=[anomaly.evidence or "config.json"]
+            )
         if anomaly.code == "phase_not_captured":
-            yield make_finding("COV008", Subject(kind="model", name=anomaly.subject), anomaly.message)
+            yield make_finding("COV008", subject, anomaly.message)
     if kernels:
-        yield make_finding(
-            "COV011",
-            Subject(kind="model", name="kernels"),
-            f"The config asks for {len(kernels)} kernels outside the dispatcher: {', '.join(kernels)}.",
-            evidence=["config.json#/quantization_config"],
-        )
+        unmade = [kernel.name for kernel in kernels if made_for(kernel, spec.device) is False]
+        without = [kernel.name for kernel in kernels if not kernel.fallback]
+        said = f"The model asks for {len(kernels)} kernels outside the dispatcher: {_listed(kernels)}."
+        if unmade:
+            said += f" {len(unmade)} of them are not made for {spec.device}."
+        if without:
+            said += f" Without {', '.join(without[:_LISTED])} it does not run."
+        evidence = [
+            f"{kernel.name}: required by {', '.join(kernel.required_by[:3]) or 'the model'}"
+            f"{'; made for ' + ', '.join(kernel.architectures) if kernel.architectures else ''}"
+            f"{'; without it: ' + kernel.fallback if kernel.fallback else ''}"
+            for kernel in kernels[:_LISTED]
+        ]
+        yield make_finding("COV011", Subject(kind="model", name="kernels"), said, evidence=evidence)
 
 
-def _about_operator(target: str, entry: CoveredOp) -> Finding:
+def failed_ways(spec: TargetSpec, failed: Mapping[str, str]) -> Iterator[Finding]:
+    """Ways around that were tried in vain.
+
+    Args:
+        spec: the target.
+        failed: id of the way around -> what became of it.
+    """
+    for way, why in sorted(failed.items()):
+        said = f"{way} does not get {spec} around its gap: {why}"
+        yield make_finding("COV017", Subject(kind="target", name=f"{spec} {way}"), said, evidence=[why])
+
+
+def _about_operator(target: str, entry: CoveredOp, gap: Gap) -> Finding:
     code = _CODES[entry.status]
     if entry.status == "missing" and entry.evidence.startswith("dtype:"):
         code = "COV002"
     if list(entry.phases) == ["sampling"]:
         code = "COV010"
     dtypes = ",".join(entry.dtypes) or "no tensors"
-    around = f" Way around: {entry.workaround}." if entry.workaround else ""
+    inside = f" with {entry.variant}" if entry.variant else ""
+    shown = [f"gap {gap.id}: its script and a text for its owner are in the record"] if gap.repro else []
+    crossing = f", {gap.bytes_per_call} bytes crossing with each" if gap.bytes_per_call else ""
     return make_finding(
         code,
-        Subject(kind="operator", name=f"{entry.op}({','.join(entry.dtypes)})"),
-        f"{target} {_WORDS[entry.status]} {entry.op} for {dtypes}, called {entry.calls} times in "
-        f"{', '.join(entry.phases)} ({entry.impact:.1%} of the work), first by "
-        f"{entry.module or 'the model'}.{around}",
-        evidence=[entry.evidence],
+        Subject(kind="operator", name=_name(entry)),
+        f"{target} {_WORDS[entry.status]} {entry.op}{inside} for {dtypes}, called {entry.calls} times in "
+        f"{', '.join(entry.phases)} ({entry.impact:.1%} of the work{crossing}), first by "
+        f"{entry.module or 'the model'}.{_around(gap)}",
+        evidence=[entry.evidence, *shown],
+        severity="warning" if gap.checked else None,
+    )
+
+
+def _around(gap: Gap) -> str:
+    if not gap.workaround:
+        return ""
+    return f" Way around: {gap.workaround}{f', {gap.checked}' if gap.checked else ', not tried here'}."
+
+
+def _rebuilt(target: str, gaps: Sequence[Gap]) -> Iterator[Finding]:
+    if not gaps:
+        return
+    launches = sum(gap.launches for gap in gaps)
+    names = ", ".join(f"{gap.op}({','.join(gap.dtypes)})" for gap in gaps[:_LISTED])
+    yield make_finding(
+        "COV007",
+        Subject(kind="target", name=target),
+        f"{len(gaps)} operators are rebuilt from others, {launches} launches more for one call of each: "
+        f"{names}.",
+        evidence=[
+            f"{gap.op}: {gap.evidence}; {gap.checked or 'not run as a whole'}" for gap in gaps[:_LISTED]
+        ],
     )
 
 
@@ -84,11 +150,20 @@ def _undecided(target: str, unknown: Sequence[CoveredOp], *, can_probe: bool) ->
         code,
         Subject(kind="target", name=target),
         f"{len(unknown)} operators with {share:.1%} of the work are unknown on {target}: {_names(unknown)}.",
-        evidence=[f"{entry.op}({','.join(entry.dtypes)}): {entry.evidence}" for entry in unknown[:_LISTED]],
+        evidence=[f"{_name(entry)}: {entry.evidence}" for entry in unknown[:_LISTED]],
     )
 
 
 def _names(entries: Sequence[CoveredOp]) -> str:
-    shown = [f"{entry.op}({','.join(entry.dtypes)})" for entry in entries[:_LISTED]]
+    shown = [_name(entry) for entry in entries[:_LISTED]]
     rest = len(entries) - len(shown)
     return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def _name(entry: CoveredOp) -> str:
+    return f"{entry.op}({','.join(entry.dtypes)})" + (f"[{entry.variant}]" if entry.variant else "")
+
+
+def _listed(kernels: Sequence[Kernel]) -> str:
+    rest = len(kernels) - _LISTED
+    return ", ".join(kernel.name for kernel in kernels[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")

@@ -16,8 +16,8 @@ _VIEWS = frozenset(
 )  # fmt: skip
 """Operators that give another view of the same bytes: no work on a stack that knows strides."""
 
-_STEPS = {"prefill": "prefill", "long_prefill": "long_prefill", "decode": "decode", "sampling": "decode"}
-"""Sampling follows every decode step, so both are one."""
+_STEPS = {"prefill": "prefill", "long_prefill": "prefill", "decode": "decode", "sampling": "decode"}
+"""A token is either one of a prompt or one that is generated; sampling follows every decode step."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,17 @@ class Work:
         bytes: read and written: all distinct tensors, and once more the largest of them for the output; a
             lookup counts what it gathers, not its table.
         flops: 2 M N K for matrix products (grouped ones: each row meets one matrix), 4 B H L S D for
-            attention, one per element of the largest tensor otherwise.
+            attention, 2 N O (C / groups) K for convolutions (O places of the output, K of the kernel), one
+            per element of the largest tensor otherwise.
     """
 
     bytes: float
     flops: float
+
+
+def is_view(op: str) -> bool:
+    """Whether the operator only gives another view of the same bytes, without a kernel of its own."""
+    return op.count(".") == 2 and op.split(".")[1] in _VIEWS
 
 
 def work_of(call: OperatorCall) -> Work:
@@ -50,15 +56,17 @@ def work_of(call: OperatorCall) -> Work:
     largest = max(size * width for size, width in zip(sizes, widths, strict=True))
     formula = _FLOPS.get(name)
     if formula is not None:
-        return Work(total, formula(call.shapes))
+        return Work(total, formula(call))
     return Work(total + largest, float(max(sizes)))
 
 
 def shares(calls: Iterable[OperatorCall]) -> Mapping[str, float]:
-    """Signature and phase -> its share of the whole work, in [0, 1].
+    """Signature and phase -> its share of the work of one token, in [0, 1].
 
-    Prefill, long prefill and decode (with the sampling that follows it) count equally; within each, the share
-    is the mean of the share of bytes and the share of operations, so that neither needs a machine's balance.
+    A token of a prompt and a generated one count one half each, whatever their number: within a phase a call
+    has the same share of one token's work as of the whole phase's. A short and a long prompt share the first
+    half, so that what only long prompts do counts too. A share is the mean of the share of bytes and the share
+    of operations, so that neither needs a machine's balance.
 
     Returns:
         A mapping whose keys are `share_key(call)`.
@@ -66,43 +74,81 @@ def shares(calls: Iterable[OperatorCall]) -> Mapping[str, float]:
     listed = list(calls)
     totals: dict[str, Work] = {}
     for call in listed:
-        step, one = _STEPS.get(call.phase, call.phase), work_of(call)
-        before = totals.get(step, Work(0.0, 0.0))
-        totals[step] = Work(before.bytes + one.bytes * call.count, before.flops + one.flops * call.count)
+        phase, one = _timed(call.phase), work_of(call)
+        before = totals.get(phase, Work(0.0, 0.0))
+        totals[phase] = Work(before.bytes + one.bytes * call.count, before.flops + one.flops * call.count)
+    steps = {_STEPS.get(phase, phase) for phase in totals}
+    inside = {step: sum(_STEPS.get(phase, phase) == step for phase in totals) for step in steps}
     found: dict[str, float] = {}
     for call in listed:
-        total, one = totals[_STEPS.get(call.phase, call.phase)], work_of(call)
+        total, one = totals[_timed(call.phase)], work_of(call)
         by_bytes = one.bytes * call.count / total.bytes if total.bytes else 0.0
         by_flops = one.flops * call.count / total.flops if total.flops else 0.0
-        found[share_key(call)] = (by_bytes + by_flops) / 2 / len(totals)
+        weight = 1 / len(steps) / inside[_STEPS.get(call.phase, call.phase)]
+        found[share_key(call)] = (by_bytes + by_flops) / 2 * weight
     return found
 
 
+def _timed(phase: str) -> str:
+    """The phase whose work a call belongs to: sampling is a part of the decode step."""
+    return "decode" if phase == "sampling" else phase
+
+
 def share_key(call: OperatorCall) -> str:
-    """Names one signature within one phase."""
-    return f"{call.phase}:{call.signature}"
+    """Names one signature within one phase, on every device or one kind."""
+    return f"{call.phase}:{call.branch}:{call.signature}"
 
 
-_Shapes = Sequence[Sequence[int]]
+def _product(call: OperatorCall) -> float:
+    """[.., M, K] times [.., K, N], the last two tensors."""
+    return _multiplied(call.shapes[-2], call.shapes[-1])
 
 
-def _product(shapes: _Shapes) -> float:
-    """[.., M, K] times [.., K, N]."""
-    left, right = shapes[-2], shapes[-1]
+def _first_product(call: OperatorCall) -> float:
+    return _multiplied(call.shapes[0], call.shapes[1])
+
+
+def _multiplied(left: Sequence[int], right: Sequence[int]) -> float:
     return 2.0 * math.prod(left) * (right[-1] if len(right) > 1 else 1)
 
 
-def _first_product(shapes: _Shapes) -> float:
-    return _product(shapes[:2])
-
-
-def _attention(shapes: _Shapes) -> float:
+def _attention(call: OperatorCall) -> float:
     """Query [.., H, L, D] against keys [.., H, S, D]: two products of 2 L S D for each head."""
-    query, key = shapes[0], shapes[1]
+    query, key = call.shapes[0], call.shapes[1]
     return 4.0 * math.prod(query) * key[-2]
 
 
-_FLOPS: dict[str, Callable[[_Shapes], float]] = {
+def _convolution(call: OperatorCall) -> float:
+    """Input [N, C, ...], weight [O, C / groups, ...]: every place of the output meets one kernel.
+
+    A transposed one ([C, O / groups, ...]) does the same work with input and output exchanged.
+    """
+    given, weight = call.shapes[0], call.shapes[1]
+    kernel = weight[2:]
+    if bool(_argument(call, 6, False)):
+        return 2.0 * math.prod(given) * math.prod(weight[1:])
+    stride, padding, dilation = (
+        _spread(_argument(call, place, otherwise), len(kernel))
+        for place, otherwise in ((3, 1), (4, 0), (5, 1))
+    )
+    places = [
+        max(0, (size + 2 * pad - wide * (width - 1) - 1) // step + 1)
+        for size, pad, wide, width, step in zip(given[2:], padding, dilation, kernel, stride, strict=True)
+    ]
+    return 2.0 * given[0] * weight[0] * math.prod(places) * math.prod(weight[1:])
+
+
+def _argument(call: OperatorCall, place: int, otherwise: object) -> object:
+    return call.args[place] if len(call.args) > place else otherwise
+
+
+def _spread(value: object, dimensions: int) -> list[int]:
+    """One number for each dimension of the kernel, where the call gives one for all or one for each."""
+    listed = [int(item) for item in value] if isinstance(value, list | tuple) else [int(str(value))]
+    return listed * dimensions if len(listed) == 1 else listed
+
+
+_FLOPS: dict[str, Callable[[OperatorCall], float]] = {
     "mm": _product,
     "bmm": _product,
     "addmm": _product,
@@ -110,6 +156,7 @@ _FLOPS: dict[str, Callable[[_Shapes], float]] = {
     "mv": _product,
     "_grouped_mm": _first_product,
     "_scaled_mm": _first_product,
+    "_scaled_grouped_mm": _first_product,
     "scaled_dot_product_attention": _attention,
-    "convolution": lambda shapes: 2.0 * math.prod(shapes[0]) * math.prod(shapes[1][1:]) * 1.0,
+    "convolution": _convolution,
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.skeleton import Skeleton
+from day0.adapters.base.operator_capture import Capture, CaptureRequest
 from day0.adapters.base.target_spec import TargetSpec
 
 from .impact import share_key, shares, work_of
@@ -44,9 +44,19 @@ class Need:
         return [phase for phase in _PHASE_ORDER if phase in present]
 
 
-def needs_of(skeleton: Skeleton, spec: TargetSpec) -> list[Need]:
+def request_of(spec: TargetSpec) -> CaptureRequest:
+    """How a model is captured for a target: its device's name, its dtype, the implementations it asks for."""
+    return CaptureRequest(
+        device=spec.device,
+        dtype=spec.dtype or "",
+        attn=spec.options.get("attn", ""),
+        experts=spec.options.get("experts", ""),
+    )
+
+
+def needs_of(capture: Capture, spec: TargetSpec) -> list[Need]:
     """The rows a model needs of a target, the one with the largest share of the work first."""
-    return group(on_target(skeleton.operators, captured_dtype(skeleton), spec))
+    return group(on_target(capture.calls, capture.captured_dtype, spec))
 
 
 def on_target(calls: Sequence[OperatorCall], captured: str, spec: TargetSpec) -> list[OperatorCall]:
@@ -59,12 +69,6 @@ def on_target(calls: Sequence[OperatorCall], captured: str, spec: TargetSpec) ->
     """
     other = "accelerator" if spec.device == "cpu" else "cpu"
     return retyped([call for call in calls if call.branch != other], captured, spec.dtype)
-
-
-def captured_dtype(skeleton: Skeleton) -> str:
-    """The dtype in which the operators were captured."""
-    fallen_back = any(anomaly.code == "captured_in_other_dtype" for anomaly in skeleton.anomalies)
-    return "bf16" if fallen_back else skeleton.dtype
 
 
 def group(calls: Iterable[OperatorCall]) -> list[Need]:

@@ -14,14 +14,14 @@ from day0.adapters.base.target import Target
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, Value
 from day0.adapters.checkpoints.release import open_release
-from day0.adapters.models.skeleton_store import load_or_build_skeleton
+from day0.adapters.models.captures import load_or_capture
 from day0.adapters.registries.files import add_to_store, load_registry, store_path
 from day0.adapters.registries.registry import Registry
 from day0.adapters.targets.open import open_target
 
 from ..job import RunOptions
 from ..verdict import Verdict
-from .needs import Need, captured_dtype, group, on_target
+from .needs import Need, group, on_target, request_of
 from .prober import Prober
 from .record import CoveredOp, Gap
 from .statuses import SOUND, covered_ops, gaps_of, states_of
@@ -127,8 +127,8 @@ def _calls_of(
         from .seeds import seed_calls
 
         return on_target(seed_calls(), "bf16", spec)
-    skeleton = load_or_build_skeleton(open_release(model, revision), store)
-    return on_target(skeleton.operators, captured_dtype(skeleton), spec)
+    capture = load_or_capture(open_release(model, revision), store, request_of(spec))
+    return on_target(capture.calls, capture.captured_dtype, spec)
 
 
 def probe(
@@ -168,7 +168,7 @@ def probe(
     )
     prober.run(due)
     states = states_of(needs, prober.registry, fingerprint)
-    ops = covered_ops(states, prober.registry, fingerprint)
+    ops = covered_ops(states, target.spec)
     return Probed(
         target=str(target.spec),
         fingerprint=fingerprint,

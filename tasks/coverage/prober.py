@@ -14,7 +14,6 @@ from day0.adapters.registries.registry import Registry
 from day0.adapters.registries.row import RegistryRow
 
 from ..thresholds import PROBE_SECONDS
-from .decomposition import decompose
 from .needs import Need
 from .replay import replay
 
@@ -65,7 +64,7 @@ class Prober:
         return time.monotonic() - self._began
 
     def run(self, needs: Sequence[Need]) -> None:
-        """Tries these in order, then looks for decompositions of those that turn out to be missing."""
+        """Tries these in order."""
         before = self._target.timeout
         self._target.timeout = min(before, PROBE_SECONDS)
         try:
@@ -74,8 +73,6 @@ class Prober:
                     break
                 self._progress(f"coverage {self._target.spec}", place, len(needs), need.example.op)
                 self._try(need.example)
-            for need in needs:
-                self._rebuild(need)
         finally:
             self._target.timeout = before
             self._hand_over()
@@ -99,29 +96,6 @@ class Prober:
         self._unkept.append(row)
         if time.monotonic() - self._kept > _KEEP_EVERY:
             self._hand_over()
-
-    def _rebuild(self, need: Need) -> None:
-        known = self.registry.lookup(need.key, self._fingerprint)
-        if known is None or known.row.status != "missing":
-            return
-        leaves = decompose(need.example, self._is_native)
-        if leaves:
-            row = known.row.model_copy(
-                update={
-                    "status": "decomposed",
-                    "via": leaves,
-                    "workaround": "decompose",
-                    "fingerprint": self._fingerprint.digest,
-                }
-            )
-            self._learn(row)
-
-    def _is_native(self, call: OperatorCall) -> bool:
-        known = self.registry.lookup(call.row_key, self._fingerprint)
-        if known is None and not self._spent:
-            self._try(call)
-            known = self.registry.lookup(call.row_key, self._fingerprint)
-        return known is not None and known.row.status == "native"
 
     def _hand_over(self) -> None:
         if self._keep is not None and self._unkept:

@@ -2,132 +2,194 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from day0.adapters.base.values import Fingerprint
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Fingerprint, digest
+from day0.adapters.registries.blame import owner_of
 from day0.adapters.registries.registry import Known, Registry
-from day0.adapters.registries.row import RegistryRow
+from day0.adapters.registries.row import DECLARED, Constraint, RegistryRow
 
+from .decomposition import Rebuilt
 from .needs import Need
 from .record import CoveredOp, Gap
 
 SOUND = ("native", "decomposed")
+"""What the target computes as it should, by itself or rebuilt from others."""
+RUNS = (*SOUND, "fallback", "slow")
+"""What gives right values, at whatever cost."""
 
 _BEST_FIRST = (
     "native", "decomposed", "slow", "fallback", "unknown",
     "double_fault", "wrong", "missing", "hang", "crash",
 )  # fmt: skip
 
-_SWITCHES = {
-    "aten.scaled_dot_product_attention.default": "attn=eager",
-    "aten._grouped_mm.default": "experts=batched_mm",
-}
-"""Operators that a transformers switch replaces by others: the option to give the target."""
+Key = tuple[str, tuple[str, ...], str]
+"""Operator, dtypes, variant."""
 
 
 @dataclass(frozen=True)
 class State:
-    """One needed row and what is known of it; nothing known is `unknown`."""
+    """One needed row and what is known of it.
+
+    Attributes:
+        need: the row with the model's calls.
+        known: what the registry says; None: nothing.
+        rebuilt: how it can be rebuilt, where it is missing and can.
+    """
 
     need: Need
     known: Known | None
+    rebuilt: Rebuilt | None = None
 
     @property
     def status(self) -> str:
-        """Out of the design's vocabulary."""
-        return self.known.row.status if self.known else "unknown"
+        """Out of the design's vocabulary; what nobody ran is `unknown`, whatever a list declares."""
+        if self.known is None or self.known.grade == DECLARED:
+            return "unknown"
+        status = "missing" if self.refused or self.known.row.status == "decomposed" else self.known.row.status
+        return "decomposed" if status == "missing" and self.rebuilt else status
+
+    @property
+    def refused(self) -> Constraint | None:
+        """What the row says against one of these very calls, although the operator runs otherwise."""
+        if self.known is None or self.known.row.status != "native":
+            return None
+        return self.known.row.refusal(call.signature for call in self.need.calls)
+
+    @property
+    def key(self) -> Key:
+        """Of the entry that it is a part of."""
+        call = self.need.calls[0]
+        return call.op, tuple(call.dtypes), call.variant
 
 
-def states_of(needs: Sequence[Need], registry: Registry, fingerprint: Fingerprint) -> list[State]:
-    """Each need with what the registry knows of it."""
-    return [State(need, registry.lookup(need.key, fingerprint)) for need in needs]
+def states_of(
+    needs: Sequence[Need],
+    registry: Registry,
+    fingerprint: Fingerprint,
+    rebuilt: Mapping[str, Rebuilt] | None = None,
+) -> list[State]:
+    """Each need with what the registry knows of it.
+
+    Args:
+        needs: of the model.
+        registry: of the target.
+        fingerprint: of the target.
+        rebuilt: row key -> how a missing one can be rebuilt.
+    """
+    ways = rebuilt or {}
+    return [State(need, registry.lookup(need.key, fingerprint), ways.get(need.key)) for need in needs]
 
 
-def covered_ops(
-    states: Sequence[State], registry: Registry, fingerprint: Fingerprint
-) -> tuple[CoveredOp, ...]:
-    """One entry an operator and dtype tuple, by falling impact; of several rows the worst one speaks."""
-    groups: dict[tuple[str, tuple[str, ...]], list[State]] = {}
+def grouped(states: Sequence[State]) -> Mapping[Key, Sequence[State]]:
+    """The states of each entry, in the order of the needs."""
+    groups: dict[Key, list[State]] = {}
     for state in states:
-        example = state.need.calls[0]
-        groups.setdefault((example.op, tuple(example.dtypes)), []).append(state)
-    listed = [_covered(group, registry, fingerprint) for group in groups.values()]
-    return tuple(sorted(listed, key=lambda entry: (-entry.impact, entry.op, entry.dtypes)))
+        groups.setdefault(state.key, []).append(state)
+    return groups
 
 
-def _covered(group: Sequence[State], registry: Registry, fingerprint: Fingerprint) -> CoveredOp:
-    worst = max(group, key=lambda state: _BEST_FIRST.index(state.status))
-    calls = [call for state in group for call in state.need.calls]
-    phases = {phase: None for state in group for phase in state.need.phases}
-    known = worst.known
+def worst(group: Sequence[State]) -> State:
+    """The state that speaks for an entry."""
+    return max(group, key=lambda state: _BEST_FIRST.index(state.status))
+
+
+def covered_ops(states: Sequence[State], spec: TargetSpec) -> tuple[CoveredOp, ...]:
+    """One entry an operator, dtype tuple and variant, by falling impact; of several rows the worst speaks."""
+    listed = [_covered(group, spec) for group in grouped(states).values()]
+    return tuple(sorted(listed, key=lambda entry: (-entry.impact, entry.op, entry.dtypes, entry.variant)))
+
+
+def _covered(group: Sequence[State], spec: TargetSpec) -> CoveredOp:
+    state = worst(group)
+    calls = [call for one in group for call in one.need.calls]
+    phases = {phase: None for one in group for phase in one.need.phases}
+    modules = {path: None for call in calls for path in (call.modules or [call.module]) if path}
+    row = state.known.row if state.known else None
+    layer = _layer(state)
     return CoveredOp(
         op=calls[0].op,
         dtypes=tuple(calls[0].dtypes),
-        status=worst.status,
-        grade=known.grade if known and worst.status != "unknown" else "",
-        evidence=evidence_of(known.row) if known else "nobody has tried it under this fingerprint family",
-        workaround="" if worst.status in SOUND else workaround_of(worst, registry, fingerprint),
-        impact=round(sum(state.need.impact for state in group), 6),
+        variant=calls[0].variant,
+        attributes=dict(state.need.example.attributes),
+        status=state.status,
+        grade=state.known.grade if state.known else "",
+        evidence=evidence_of(state),
+        layer=layer,
+        owner=((row.owner if row else "") or owner_of(spec.stack, spec.device, layer)) if layer else "",
+        impact=round(sum(one.need.impact for one in group), 6),
         calls=sum(call.count for call in calls),
         phases=tuple(phases),
         module=calls[0].module,
+        modules=tuple(modules) if len(modules) > 1 else (),
         signatures=len({call.signature for call in calls}),
     )
 
 
-def gaps_of(ops: Sequence[CoveredOp]) -> tuple[Gap, ...]:
-    """The operators that are neither native nor rebuilt, those with the largest share of the work first."""
-    return tuple(
-        Gap(
-            op=entry.op,
-            dtypes=entry.dtypes,
-            status=entry.status,
-            impact=entry.impact,
-            workaround=entry.workaround,
-            evidence=entry.evidence,
-        )
-        for entry in ops
-        if entry.status not in SOUND
+def _layer(state: State) -> str:
+    if state.known is None or state.status in ("native", "unknown"):
+        return ""
+    return state.known.row.layer or ("library" if state.refused else "")
+
+
+def gaps_of(ops: Sequence[CoveredOp], about: Callable[[CoveredOp], Gap] | None = None) -> tuple[Gap, ...]:
+    """The operators that are not native, those with the largest share of the work first.
+
+    Args:
+        ops: every operator.
+        about: makes the entry of one; None: what the operator's own entry says.
+    """
+    return tuple((about or plain_gap)(entry) for entry in ops if entry.status != "native")
+
+
+def plain_gap(entry: CoveredOp) -> Gap:
+    """What an operator's entry alone says of the gap."""
+    return Gap(
+        id=gap_id((entry.op, tuple(entry.dtypes), entry.variant)),
+        op=entry.op,
+        dtypes=entry.dtypes,
+        variant=entry.variant,
+        status=entry.status,
+        impact=entry.impact,
+        layer=entry.layer,
+        owner=entry.owner,
+        workaround=entry.workaround,
+        evidence=entry.evidence,
     )
 
 
-def evidence_of(row: RegistryRow) -> str:
+def gap_id(key: Key) -> str:
+    """A stable short name."""
+    return digest(list(key))[:10]
+
+
+def evidence_of(state: State) -> str:
     """One line that says what shows the status."""
-    probe = f"probe {row.probe[:8]} seed {row.seed} shapes {_shapes(row.shapes)}" if row.probe else ""
-    parts = [row.reason, f"rebuilt from {', '.join(row.via)}" if row.via else ""]
-    if row.error is not None and row.tolerance is not None and row.status == "native":
-        parts.append(f"error {row.error:.2g} of {row.tolerance:.2g} allowed" if row.tolerance else "exact")
-    return "; ".join(part for part in [*parts, probe] if part)
+    if state.known is None:
+        return "nobody has tried it under this fingerprint family"
+    row, refused = state.known.row, state.refused
+    if state.known.grade == DECLARED:
+        return f"a support list declares it {row.status}; nobody has tried it"
+    if refused is not None:
+        shapes = _shapes(refused.shapes) if refused.shapes else "these attributes"
+        return f"runs otherwise, but refuses {shapes}: {refused.reason}"
+    parts = [row.reason]
+    if state.rebuilt:
+        leaves = ", ".join(f"{count} x {op}" for op, count in state.rebuilt.leaves.items())
+        parts.append(f"rebuilt from {leaves}")
+    parts.append(_deviation(row))
+    if row.probe:
+        parts.append(f"probe {row.probe[:8]} seed {row.seed} shapes {_shapes(row.shapes)}")
+    return "; ".join(part for part in parts if part)
+
+
+def _deviation(row: RegistryRow) -> str:
+    if row.error is None or row.tolerance is None or row.status != "native":
+        return ""
+    return f"error {row.error:.2g} of {row.tolerance:.2g} allowed" if row.tolerance else "exact"
 
 
 def _shapes(shapes: Sequence[Sequence[int]]) -> str:
     return "x".join(str(list(shape)).replace(" ", "") for shape in shapes) or "none"
-
-
-def workaround_of(state: State, registry: Registry, fingerprint: Fingerprint) -> str:
-    """The smallest known way around: a switch of the model, a cast to a dtype that is native, or none.
-
-    Returns:
-        `attn=eager`, `experts=batched_mm` (options of the target), `cast=fp32`, or empty.
-    """
-    example = state.need.calls[0]
-    if state.status == "unknown":
-        return ""
-    if example.op in _SWITCHES:
-        return _SWITCHES[example.op]
-    for dtype in ("fp32", "bf16", "fp16"):
-        if dtype not in example.dtypes and _native_in(example.op, dtype, registry, fingerprint):
-            return f"cast={dtype}"
-    return "sample=host" if state.need.phases == ["sampling"] else ""
-
-
-def _native_in(op: str, dtype: str, registry: Registry, fingerprint: Fingerprint) -> bool:
-    families: Mapping[str, str] = {key: value.family for key, value in registry.fingerprints.items()}
-    return any(
-        row.op == op
-        and row.status == "native"
-        and dtype in row.dtypes
-        and families.get(row.fingerprint) == fingerprint.family
-        for row in registry.rows.values()
-    )

@@ -2,90 +2,134 @@
 
 from __future__ import annotations
 
+import time
+
+from functools import partial
 from typing import TYPE_CHECKING
 
+from day0.adapters.base.errors import SkeletonError
+from day0.adapters.base.operator_capture import Capture, CaptureRequest
 from day0.adapters.base.progress import log_progress
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Anomaly, digest
 
 from ..inventory.record import InventoryRecord
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
 from ..record_store import save_record
+from .findings import NOT_CAPTURED
+from .needs import needs_of, request_of
 from .record import STAGE, STAGE_VERSION, CoverageRecord
 
 if TYPE_CHECKING:
     from day0.adapters.base.release import Release
-    from day0.adapters.base.skeleton import Skeleton
+    from day0.adapters.registries.registry import Registry
+
+    from .knowledge import OpenTarget
 
 
 def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     """Measures the coverage of the job's target, or reads it from the run store.
 
-    The key holds the registry rows that the model needs: whoever probes them has the stage measured again,
-    and rows of other models do not matter. Rows learnt in this very run belong to its result, so the record
-    is also stored under the key that the next run will ask for.
+    The key holds the capture and the registry rows that the model needs: whoever probes them has the stage
+    measured again, and rows of other models do not matter. Rows learnt in this very run belong to its result,
+    so the record is also stored under the key that the next run will ask for. A model that cannot be built
+    leaves a record too, with all that config and headers say.
 
     Raises:
-        Day0Error: the release cannot be opened, or its structure cannot be built.
+        Day0Error: the release cannot be opened, or the target cannot be asked.
     """
     from day0.adapters.checkpoints.release import open_release
-    from day0.adapters.models.skeleton_store import load_or_build_skeleton
 
     counted = read_ref(job, InventoryRecord, inventory)
     release = open_release(job.model, job.revision)
-    skeleton = load_or_build_skeleton(release, job.run_store)
-    config_digest = counted.facts.identity.config_digest
-    key = _key(job, config_digest, skeleton)
-    ref = reuse_or_run(job, CoverageRecord, STAGE, key, lambda: _measure(job, release, skeleton))
-    after = key if ref.reused else _key(job, config_digest, skeleton)
-    if after != key:
+    spec = TargetSpec.parse(job.target)
+    began = time.monotonic()
+    capture = _capture(release, job, request_of(spec))
+    seconds = time.monotonic() - began
+    key = partial(_key, job, counted, capture)
+    before = key()
+    compute = partial(_measure, job, counted, release, capture, seconds)
+    ref = reuse_or_run(job, CoverageRecord, STAGE, before, compute)
+    after = before if ref.reused else key()
+    if after != before:
         record = read_ref(job, CoverageRecord, ref)
         save_record(job.run_store, record.model_copy(update={"key": after}))
     return ref
 
 
-def _key(job: StageJob, config_digest: str, skeleton: Skeleton) -> str:
-    from day0.adapters.base.target_spec import TargetSpec
+def _capture(release: Release, job: StageJob, request: CaptureRequest) -> Capture:
+    """The capture, or an empty one that says why there is none."""
+    from day0.adapters.models.captures import load_or_capture
+
+    try:
+        return load_or_capture(release, job.run_store, request)
+    except SkeletonError as error:
+        why = Anomaly(code=NOT_CAPTURED, subject=job.model, message=str(error), evidence="config.json")
+        return Capture(request=request, anomalies=(why,))
+
+
+def _registry(job: StageJob) -> Registry:
     from day0.adapters.registries.files import load_registry
 
-    from .needs import needs_of
+    return load_registry(job.run_store, TargetSpec.parse(job.target).registry_name)
 
-    spec = TargetSpec.parse(job.target)
+
+def _key(job: StageJob, inventory: InventoryRecord, capture: Capture) -> str:
     assert job.fingerprint is not None, "coverage is a stage of a target, which has a fingerprint"
-    registry = load_registry(job.run_store, spec.registry_name)
-    keys = [need.key for need in needs_of(skeleton, spec)]
+    keys = [need.key for need in needs_of(capture, TargetSpec.parse(job.target))]
     inputs = {
-        "config": config_digest,
+        "config": inventory.facts.identity.config_digest,
+        "capture": digest(capture.model_dump(mode="json")),
+        "quantization": digest(inventory.facts.quantization.model_dump(mode="json")),
         "target": job.target,
         "family": job.fingerprint.family,
         "exact": job.fingerprint.digest,
         "budget": str(job.options.probe_budget),
-        "rows": registry.digest_of(keys, job.fingerprint),
+        "rows": _registry(job).digest_of(keys, job.fingerprint),
     }
     return record_key(STAGE, STAGE_VERSION, inputs)
 
 
-def _measure(job: StageJob, release: Release, skeleton: Skeleton) -> CoverageRecord:
-    from day0.adapters.base.target_spec import TargetSpec
-    from day0.adapters.registries.files import add_to_store, load_registry
-    from day0.adapters.targets.open import open_target
+def _measure(
+    job: StageJob, inventory: InventoryRecord, release: Release, capture: Capture, seconds: float
+) -> CoverageRecord:
+    from day0.adapters.registries.files import add_to_store
 
     from .measure import measure_coverage
+    from .question import Question
 
-    spec = TargetSpec.parse(job.target)
-    store = job.run_store
-    with open_target(
-        spec,
+    spec, store = TargetSpec.parse(job.target), job.run_store
+    open_one = opener(job)
+    if job.description is None:
+        with open_one(spec) as target:
+            description = target.describe()
+    else:
+        description = job.description
+    return measure_coverage(
+        Question(
+            spec=spec,
+            description=description,
+            capture=capture,
+            registry=_registry(job),
+            config=release.config,
+            config_digest=inventory.facts.identity.config_digest,
+            open_target=open_one,
+            budget=job.options.probe_budget,
+            keep=lambda learnt: add_to_store(store, learnt),
+            progress=log_progress,
+            seconds=seconds,
+        )
+    )
+
+
+def opener(job: StageJob) -> OpenTarget:
+    """Opens targets as the job's options ask."""
+    from day0.adapters.targets.open import open_target
+
+    return partial(
+        open_target,
         timeout=job.options.node_timeout,
         memory_limit=job.options.memory_limit,
         command=job.options.worker_command,
-    ) as target:
-        return measure_coverage(
-            skeleton,
-            target,
-            target.describe(),
-            load_registry(store, spec.registry_name),
-            budget=job.options.probe_budget,
-            progress=log_progress,
-            keep=lambda learnt: add_to_store(store, learnt),
-            config=release.config,
-        )
+    )

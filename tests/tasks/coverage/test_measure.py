@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from day0.adapters.base.operator_capture import Capture, CaptureRequest
 from day0.adapters.base.run_store import RunStore
-from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.values import Anomaly
 from day0.adapters.registries.files import add_to_store, stored_registry
 from day0.adapters.registries.registry import Registry
 from day0.adapters.targets.target import WorkerTarget
 from day0.tasks.coverage.measure import measure_coverage
 from day0.tasks.coverage.probe import probe
+from day0.tasks.coverage.question import Question
 from day0.tasks.coverage.record import CoverageRecord
 from day0.tasks.verdict import Verdict
 from support.captured import calls_of
 from support.simulated_target import OpenSimulated
 
 
-def _skeleton(model_type: str = "llama", **changes: Any) -> Skeleton:
-    values = {"architecture": "X", "model_type": model_type, "config": {}, "nodes": (), "dtype": "bf16"}
-    return Skeleton.model_validate({**values, "operators": calls_of(model_type), **changes})
+def _capture(model_type: str = "llama", **changes: Any) -> Capture:
+    values = {"request": CaptureRequest(), "calls": calls_of(model_type), "captured_dtype": "bf16"}
+    return Capture.model_validate({**values, **changes})
 
 
-def _measure(target: Any, skeleton: Skeleton | None = None, **options: Any) -> CoverageRecord:
-    options = {"registry": Registry("simulated@cpu"), "budget": 120.0, **options}
-    return measure_coverage(skeleton or _skeleton(), target, target.describe(), **options)
+def _measure(target: Any, capture: Capture | None = None, **options: Any) -> CoverageRecord:
+    question = Question(
+        spec=target.spec,
+        description=target.describe(),
+        capture=capture or _capture(),
+        open_target=lambda spec: nullcontext(target),
+        **{
+            "registry": Registry("simulated@cpu"),
+            "config": {},
+            "config_digest": "c",
+            "budget": 120.0,
+            **options,
+        },
+    )
+    return measure_coverage(question)
 
 
 def test_exactly_the_seeded_faults_are_found(open_simulated: OpenSimulated) -> None:
@@ -42,7 +56,7 @@ def test_exactly_the_seeded_faults_are_found(open_simulated: OpenSimulated) -> N
     record = _measure(target)
     faulty = {entry.op: entry.status for entry in record.facts.ops if entry.status != "native"}
     assert faulty == {
-        "aten.scaled_dot_product_attention.default": "missing",
+        "aten.scaled_dot_product_attention.default": "decomposed",
         "aten.silu.default": "decomposed",
         "aten.mm.default": "missing",
         "aten.rsqrt.default": "wrong",
@@ -51,7 +65,6 @@ def test_exactly_the_seeded_faults_are_found(open_simulated: OpenSimulated) -> N
     }
     codes = {(finding.code, finding.subject.name.partition("(")[0]) for finding in record.findings}
     assert codes == {
-        ("COV001", "aten.scaled_dot_product_attention.default"),
         ("COV002", "aten.mm.default"),
         ("COV003", "aten.rsqrt.default"),
         ("COV004", "aten.cos.default"),
@@ -59,12 +72,15 @@ def test_exactly_the_seeded_faults_are_found(open_simulated: OpenSimulated) -> N
         ("COV007", "simulated@cpu/bf16"),
     }
     assert record.verdict is Verdict.FAIL
-    assert [(gap.op, gap.workaround) for gap in record.facts.gaps[:2]] == [
-        ("aten.mm.default", ""),
-        ("aten.scaled_dot_product_attention.default", "attn=eager"),
-    ]
+    assert record.facts.gaps[0].op == "aten.mm.default"
+    assert [gap.impact for gap in record.facts.gaps] == sorted(
+        (gap.impact for gap in record.facts.gaps), reverse=True
+    )
     (silu,) = [entry for entry in record.facts.ops if entry.op == "aten.silu.default"]
-    assert "rebuilt from aten._to_copy.default, " in silu.evidence
+    assert (
+        "rebuilt from 2 x aten._to_copy.default, 1 x aten.mul.Tensor, 1 x aten.sigmoid.default"
+        in silu.evidence
+    )
     assert all(entry.grade == "measured" for entry in record.facts.ops)
 
 
@@ -81,7 +97,7 @@ def test_a_sound_target_passes_and_a_known_one_is_not_asked(sound_target: Worker
     record = _measure(target, keep=learnt.append)
     assert record.verdict is Verdict.PASS
     assert record.facts.statuses == {"native": len(record.facts.ops)}
-    assert "aten.mm.default" in record.facts.new_since_registry
+    assert "aten.mm.default(bf16,bf16)" in record.facts.new_since_registry
     assert sum(entry.impact for entry in record.facts.ops) == pytest.approx(1.0, abs=1e-4)
     registry = Registry("simulated@cpu")
     for part in learnt:
@@ -105,16 +121,16 @@ def test_a_phase_that_was_not_captured_is_unverified(sound_target: WorkerTarget)
     lost = Anomaly(
         code="phase_not_captured", subject="decode", message="operators of phase decode are not known"
     )
-    skeleton = _skeleton(operators=calls_of("llama")[:1], anomalies=(lost,))
-    record = _measure(sound_target, skeleton)
+    capture = _capture(calls=calls_of("llama")[:1], anomalies=(lost,))
+    record = _measure(sound_target, capture)
     assert record.verdict is Verdict.UNVERIFIED
     assert [finding.code for finding in record.findings] == ["COV008"]
 
 
 def test_kernels_of_the_quantisation_are_listed(sound_target: WorkerTarget) -> None:
     config = {"quantization_config": {"quant_method": "fp8"}}
-    record = _measure(sound_target, _skeleton(operators=calls_of("llama")[:1]), config=config)
-    assert "hub:kernels-community/finegrained-fp8" in record.facts.kernels
+    record = _measure(sound_target, _capture(calls=calls_of("llama")[:1]), config=config)
+    assert "hub:kernels-community/finegrained-fp8" in [kernel.name for kernel in record.facts.kernels]
     assert [finding.code for finding in record.findings] == ["COV011"]
 
 

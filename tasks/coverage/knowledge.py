@@ -1,0 +1,132 @@
+"""What is known of a target's operators in one run of the stage, and the means to learn more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+
+from day0.adapters.base.errors import WorkerUnusable
+from day0.adapters.base.operator_call import OperatorCall
+from day0.adapters.base.progress import Progress, silent
+from day0.adapters.base.target import Target, TargetDescription
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.registries.registry import Known, Registry
+
+from .needs import Need, group
+
+OpenTarget = Callable[[TargetSpec], AbstractContextManager[Target]]
+"""Opens a target; its worker starts with the first call."""
+Keep = Callable[[Registry], None]
+"""Receives what was learnt since the last time, as a registry of its own."""
+
+
+class Knowledge:
+    """Looks operators up and, while time is left, tries those that need it.
+
+    No worker is started before something has to be tried. Use it as a context manager.
+
+    Args:
+        spec: the target.
+        description: of it.
+        registry: what is known before.
+        open_target: see `OpenTarget`.
+        budget: seconds for trying operators, over all calls.
+        keep: receives new rows as they come.
+        progress: told of each row tried.
+
+    Attributes:
+        spec: see above.
+        fingerprint: of the target.
+        registry: what is known by now.
+        can_probe: whether the target runs single operators.
+        probed: rows tried.
+        seconds: spent on trying.
+    """
+
+    def __init__(
+        self,
+        spec: TargetSpec,
+        description: TargetDescription,
+        registry: Registry,
+        open_target: OpenTarget,
+        *,
+        budget: float,
+        keep: Keep | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.spec, self.fingerprint, self.registry = spec, description.fingerprint, registry
+        self.can_probe = "op" in description.capabilities
+        self.probed, self.seconds = 0, 0.0
+        self._open, self._budget, self._keep, self._progress = open_target, budget, keep, progress
+        self._stack = ExitStack()
+        self._opened: Target | None = None
+
+    def __enter__(self) -> Knowledge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def left(self) -> float:
+        """Seconds that may still be spent."""
+        return max(0.0, self._budget - self.seconds) if self.can_probe else 0.0
+
+    def target(self) -> Target:
+        """The target as named, opened once."""
+        if self._opened is None:
+            self._opened = self._stack.enter_context(self._open(self.spec))
+        return self._opened
+
+    def open(self, spec: TargetSpec) -> AbstractContextManager[Target]:
+        """The target with other options, in a worker of its own."""
+        return self._open(spec)
+
+    def lookup(self, key: str) -> Known | None:
+        """What is known of a row; what is merely declared stands as `declared`."""
+        return self.registry.lookup(key, self.fingerprint)
+
+    def learn(self, needs: Sequence[Need]) -> None:
+        """Tries what is inherited, declared or unknown, in this order, the most work first."""
+        from .prober import Prober  # imports torch, which nothing known needs
+
+        due = [need for need in needs if self._due(need)]
+        due.sort(key=lambda need: self.registry.probe_rank(need.key, self.fingerprint))
+        if not due or self.left <= 0:
+            return
+        began = time.monotonic()
+        try:
+            prober = Prober(
+                self.target(),
+                self.fingerprint,
+                self.registry,
+                budget=self.left,
+                keep=self._keep,
+                progress=self._progress,
+            )
+            prober.run(due)
+        except WorkerUnusable:
+            self.can_probe = False
+            return
+        finally:
+            self.seconds += time.monotonic() - began
+        self.registry = prober.registry
+        self.probed += prober.probed
+
+    def native(self, calls: Sequence[OperatorCall]) -> set[str]:
+        """Row keys of those calls that the target was seen to run, after trying those that need it."""
+        self.learn(group(calls))
+        return {call.row_key for call in calls if self._is_native(call.row_key)}
+
+    def timed(self, began: float) -> None:
+        """Counts time that was spent on the target elsewhere, since `began` of the monotonic clock."""
+        self.seconds += time.monotonic() - began
+
+    def _due(self, need: Need) -> bool:
+        signatures = [call.signature for call in need.calls]
+        return self.registry.needs_probe(need.key, self.fingerprint, signatures)
+
+    def _is_native(self, key: str) -> bool:
+        known = self.lookup(key)
+        return known is not None and known.sound and known.row.status == "native"

@@ -1,0 +1,56 @@
+"""What the coverage stage is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from day0.adapters.base.operator_call import OperatorCall
+from day0.adapters.base.operator_capture import Capture, CaptureRequest, Kernel
+from day0.adapters.base.progress import Progress, silent
+from day0.adapters.base.target import TargetDescription
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.registries.registry import Registry
+
+from .knowledge import Keep, OpenTarget
+
+CaptureAs = Callable[[CaptureRequest], Capture]
+"""Captures the model otherwise; raises SkeletonError where it cannot."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the stage is asked.
+
+    Attributes:
+        spec: the target as named.
+        description: of the target.
+        capture: of the model, as the target makes it.
+        registry: what is known of `STACK@DEVICE`.
+        config: config.json as parsed.
+        config_digest: of it.
+        open_target: opens the target, also with other options.
+        capture_as: captures the model with other implementations; None: there are none to try.
+        budget: seconds for trying operators.
+        keep: receives new rows as they come.
+        progress: told of each row tried.
+        kernels: that the checkpoint's precision asks for, beside those that the capture found.
+        low_precision: calls that the checkpoint's precision makes of the captured ones.
+        seconds: that the capture took.
+    """
+
+    spec: TargetSpec
+    description: TargetDescription
+    capture: Capture
+    registry: Registry
+    config: Mapping[str, Any]
+    config_digest: str
+    open_target: OpenTarget
+    capture_as: CaptureAs | None = None
+    budget: float = 60.0
+    keep: Keep | None = None
+    progress: Progress = silent
+    kernels: Sequence[Kernel] = ()
+    low_precision: Sequence[OperatorCall] = field(default=())
+    seconds: float = 0.0
