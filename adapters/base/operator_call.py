@@ -32,11 +32,12 @@ class OperatorCall(Value):
         variant: the attributes that choose another implementation, as text (`enable_gqa,is_causal`): switches
             and words that are not the default, optional numbers that are given. Empty for none.
         module: transformers' module path that calls it, first seen.
-        modules: all of them, in the order of first use, where more than one does.
+        modules: all of them, the first one first, where more than one does.
         phase: `prefill`, `decode`, `long_prefill` or `sampling`.
         count: calls of this very signature within the phase, over the whole model.
-        branch: empty: called on every device; `cpu` or `accelerator`: only where model code that asks for the
-            device's type is told that one.
+        tokens: that the phase feeds; 0 where that is not known.
+        branch: empty: called always; `padded`: only where the batch is ragged, so that a mask is given; `cpu`
+            or `accelerator`: only where model code that asks for the device's type is told that one.
     """
 
     op: str
@@ -50,12 +51,18 @@ class OperatorCall(Value):
     modules: Sequence[str] = ()
     phase: str = "prefill"
     count: int = 1
+    tokens: int = 0
     branch: str = ""
 
     @property
     def signature(self) -> str:
         """Digest of operator, dtypes, shapes, strides and attributes."""
         return digest({"op": self.op, "args": list(self.args), "kwargs": dict(self.kwargs)})
+
+    @property
+    def per_token(self) -> float:
+        """Calls for each token that the phase feeds; 0 where that number is not known."""
+        return self.count / self.tokens if self.tokens else 0.0
 
     @property
     def result_dtype(self) -> str:

@@ -7,6 +7,11 @@ from collections.abc import Mapping, Sequence
 from .operator_call import OperatorCall
 from .values import Anomaly, Value
 
+UNDECIDED = frozenset(
+    {"model_not_built", "capture_ended", "phase_not_captured", "graph_not_captured", "part_not_captured"}
+)
+"""Codes of anomalies that leave a hole in a capture; the others say how it was taken."""
+
 
 class CaptureRequest(Value):
     """How a model is captured.
@@ -50,7 +55,7 @@ class FunctionCall(Value):
     Attributes:
         name: `attention`, `experts`, `linear`, `norm`, or the function's own name.
         implementation: that transformers chose, e.g. `sdpa`, `grouped_mm`.
-        modules: paths that call it, in the order of first use.
+        modules: paths that call it, the first one first.
         phase: in which.
         count: calls in that phase, over the whole model.
     """
@@ -73,6 +78,7 @@ class Capture(Value):
         anomalies: phases and parts that could not be captured, and why.
         captured_dtype: in which the calls were captured.
         builder: versions of torch and transformers.
+        restarted: of a part that is merged: operators, functions and anomalies before it do not count.
     """
 
     request: CaptureRequest
@@ -82,3 +88,14 @@ class Capture(Value):
     anomalies: Sequence[Anomaly] = ()
     captured_dtype: str = "bf16"
     builder: Mapping[str, str] = {}
+    restarted: bool = False
+
+    @property
+    def unbuilt(self) -> str:
+        """Why nothing but kernels is known: the model could not be built. Empty where it could."""
+        return next((item.message for item in self.anomalies if item.code == "model_not_built"), "")
+
+    @property
+    def undecided(self) -> Sequence[Anomaly]:
+        """What could not be captured, so that nothing may be concluded from its absence."""
+        return [anomaly for anomaly in self.anomalies if anomaly.code in UNDECIDED]

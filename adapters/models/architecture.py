@@ -37,12 +37,15 @@ class BuiltModel:
     dtype: str
 
 
-def build_meta_model(config: Mapping[str, Any], dtype: str | None = None) -> BuiltModel:
+def build_meta_model(
+    config: Mapping[str, Any], dtype: str | None = None, options: Mapping[str, str] | None = None
+) -> BuiltModel:
     """Builds the model that the config names.
 
     Args:
         config: config.json as parsed.
         dtype: short name; None: the config's own, or bf16 where it says nothing.
+        options: see `day0_worker.modules.build_model`.
 
     Raises:
         SkeletonError: E401 unknown model type, E402 it needs repository code, E403 it does not build.
@@ -53,7 +56,7 @@ def build_meta_model(config: Mapping[str, Any], dtype: str | None = None) -> Bui
     architecture, plain = choose_architecture(config, stripped(config))
     dtype = dtype or declared_dtype(config)
     try:
-        model = build_model(plain, architecture, dtype, {})
+        model = build_model(plain, architecture, dtype, options or {})
     except StackError as error:
         raise SkeletonError(str(error), code="E401", remedy="Install a newer transformers.") from error
     except Exception as error:  # a config is arbitrary input to third-party constructors

@@ -2,116 +2,255 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ..base.operator_call import OperatorCall
+from ..base.operator_capture import FunctionCall
 from ..base.values import Anomaly
-from .recorder import capture_calls
+from .recorder import CaptureOverrun, Recorded, capture_calls, record_phase
+from .sampling import sample, scores
 
-__all__ = ["capture_calls", "capture_phases", "long_prefill_tokens", "text_config"]
+__all__ = ["Captured", "capture_calls", "capture_phases", "long_prefill_tokens", "phases_of", "text_config"]
 
 PREFILL_TOKENS = 64
 LONG_TOKENS = 4096
 """Long enough for sparse indexers and chunked attention to take their long path (DeepSeek-V4 differs
 here)."""
+LONG_CALLS = 30_000
+"""Dispatched calls after which a long prefill is taken to unroll over its tokens; the largest that does not
+(DeepSeek-V4, every layer kind once or twice) dispatches a tenth of this."""
+SHORTEST_LONG = 2 * PREFILL_TOKENS
 
-CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
+CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 """What model families call the cache that a forward returns and takes."""
+
+Report = Callable[[Anomaly], None]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """What one phase calls.
+
+    Attributes:
+        phase: its name.
+        calls: of operators.
+        functions: at the points where implementations switch.
+    """
+
+    phase: str
+    calls: list[OperatorCall]
+    functions: list[FunctionCall]
 
 
 def capture_phases(
-    model: torch.nn.Module, config: Any, *, report: Callable[[Anomaly], None] | None = None
+    model: torch.nn.Module, config: Any, *, device: str = "cpu", report: Report | None = None
 ) -> list[OperatorCall]:
     """All operator calls of a short prefill, one decode step, a long prefill and the sampling that follows.
 
     Args:
         model: transformers model on the meta device, built from the release's own config.
         config: its transformers config.
-        report: receives one anomaly (`phase_not_captured`) for each phase that could not be run; such a phase
-            contributes nothing and must not count as covered.
+        device: type that model code is told where it asks for a tensor's device.
+        report: receives an anomaly for each phase that could not be run (`phase_not_captured`; it contributes
+            nothing and must not count as covered) or was run otherwise, see `phases_of`.
     """
+    return [call for phase in phases_of(model, config, device=device, report=report) for call in phase.calls]
+
+
+def phases_of(
+    model: torch.nn.Module, config: Any, *, device: str = "cpu", report: Report | None = None
+) -> Iterator[Captured]:
+    """The phases one after the other; arguments as for `capture_phases`.
+
+    Anomalies beside `phase_not_captured`: `decode_without_cache`, a forward that returns no cache, so that
+    each step is another prefill; `shorter_long_prefill`, a forward that unrolls over its tokens;
+    `padding_not_captured`, a phase that does not run with a mask.
+    """
+    runner = _Runner(model, config, device, report or _ignore)
     was_training = model.training
     model.eval()
     try:
-        return _capture_all(model, config, report or _ignore)
+        for phase in ("prefill", "decode", "long_prefill", "sampling"):
+            if (found := runner.run(phase)) is not None:
+                yield found
     finally:
         model.train(was_training)
 
 
-def _capture_all(
-    model: torch.nn.Module, config: Any, report: Callable[[Anomaly], None]
-) -> list[OperatorCall]:
-    calls: list[OperatorCall] = []
-    for phase, prepare, run in _steps(model, config):
+class NoCache(ValueError):
+    """A forward returned nothing that a next step could go on from."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What is run: `prepare` first, unrecorded, then `run`."""
+
+    phase: str
+    tokens: int
+    prepare: Callable[[], None]
+    run: Callable[[], None]
+    answers: Sequence[bool] = (True, False)
+    limit: int | None = None
+
+
+class _Runner:
+    """Runs the phases of one model on one claimed device."""
+
+    def __init__(self, model: torch.nn.Module, config: Any, device: str, report: Report) -> None:
+        self.model, self.config, self.device, self.report = model, config, device, report
+        self._dispatched = 0
+
+    def run(self, phase: str) -> Captured | None:
+        """The phase's calls; None where there are none."""
         try:
-            found = capture_calls(model, run, phase=phase, prepare=prepare)
+            if phase == "sampling":
+                return self._sampling()
+            if phase == "long_prefill":
+                return self._long()
+            plain = self._record(self._step(phase, PREFILL_TOKENS))
+        except NoCache as error:
+            self.report(_told("decode_without_cache", phase, f"each step is another prefill: {error}"))
+            return None
         except Exception as error:  # third-party model code: recorded, and the other phases still count
-            report(_not_captured(phase, error))
-            continue
+            self.report(_not_captured(phase, error))
+            return None
+        self._dispatched = self._dispatched or plain.dispatched
+        return Captured(phase, plain.calls + self._padded(phase, plain), plain.functions)
+
+    def _padded(self, phase: str, plain: Recorded) -> list[OperatorCall]:
+        """What a ragged batch calls besides."""
+        if not _takes(self.model, "attention_mask"):
+            return []
         try:
-            told_cpu = capture_calls(model, run, phase=phase, prepare=prepare, as_cpu=True)
-        except Exception:  # code that makes CPU tensors of its own cannot be told so
-            told_cpu = found
-        calls += _branched(found, told_cpu)
-    return calls
+            # Code asks whether the mask masks anything at all; here it does.
+            step = replace(self._step(phase, PREFILL_TOKENS, mask=True), answers=(False,))
+            masked = self._record(step)
+        except Exception as error:  # third-party model code: recorded
+            self.report(_told("padding_not_captured", phase, f"with a padding mask: {_words(error)}"))
+            return []
+        known = {call.signature for call in plain.calls}
+        return [
+            call.model_copy(update={"branch": "padded"})
+            for call in masked.calls
+            if call.signature not in known
+        ]
+
+    def _long(self) -> Captured | None:
+        length = long_prefill_tokens(self.config)
+        if length <= PREFILL_TOKENS:
+            return None
+        step = replace(self._step("long_prefill", length), limit=LONG_CALLS)
+        try:
+            found = self._record(step)
+        except CaptureOverrun:
+            shorter = self._affordable(length)
+            self.report(
+                _told(
+                    "shorter_long_prefill",
+                    "long_prefill",
+                    f"{shorter} tokens instead of {length}, since the forward unrolls over them "
+                    f"(more than {LONG_CALLS} operators)",
+                )
+            )
+            found = self._record(self._step("long_prefill", shorter))
+        return Captured("long_prefill", found.calls, found.functions)
+
+    def _affordable(self, length: int) -> int:
+        """Tokens for which a forward stays within the limit, if it grows as up to the short prefill."""
+        wanted = PREFILL_TOKENS * LONG_CALLS // max(1, self._dispatched)
+        power = 2 ** max(0, wanted.bit_length() - 1)
+        return int(max(min(SHORTEST_LONG, length), min(power, length // 2)))
+
+    def _sampling(self) -> Captured | None:
+        vocabulary = getattr(text_config(self.config), "vocab_size", 0)
+        if not isinstance(vocabulary, int) or vocabulary < 1:
+            return None
+        given: list[torch.Tensor] = []
+        step = _Step("sampling", 1, lambda: given.extend(scores(vocabulary)), lambda: sample(*given[-2:]))
+        found = self._record(step)
+        return Captured("sampling", found.calls, found.functions)
+
+    def _step(self, phase: str, length: int, mask: bool = False) -> _Step:
+        inputs: dict[str, Any] = {}
+
+        def tokens() -> None:
+            inputs.update(self._inputs(length, length, mask))
+
+        def cache() -> None:
+            output = self.model(**self._inputs(length, length, mask))
+            inputs.update(self._inputs(1, length + 1, mask), **_cache_of(output))
+
+        def forward() -> None:
+            self.model(**inputs)
+            inputs.clear()
+
+        return _Step(
+            phase, 1 if phase == "decode" else length, cache if phase == "decode" else tokens, forward
+        )
+
+    def _inputs(self, length: int, seen: int, mask: bool) -> dict[str, Any]:
+        ids = torch.zeros((1, length), dtype=torch.int64, device="meta")
+        inputs: dict[str, Any] = {"input_ids": ids}
+        if getattr(self.config, "is_encoder_decoder", False):
+            inputs["decoder_input_ids"] = ids[:, :1]
+        if mask:
+            inputs["attention_mask"] = torch.zeros((1, seen), dtype=torch.int64, device="meta")
+        if _takes(self.model, "use_cache"):
+            inputs["use_cache"] = True
+        return inputs
+
+    def _record(self, step: _Step) -> Recorded:
+        """As told; where the CPU is claimed and that fails, once more with unplaced tensors on meta."""
+        try:
+            return self._recorded(step, made_on_meta=False)
+        except (CaptureOverrun, NoCache):
+            raise
+        except Exception:
+            if self.device != "cpu":
+                raise
+            return self._recorded(step, made_on_meta=True)
+
+    def _recorded(self, step: _Step, *, made_on_meta: bool) -> Recorded:
+        return record_phase(
+            self.model,
+            step.run,
+            phase=step.phase,
+            prepare=step.prepare,
+            device=self.device,
+            made_on_meta=made_on_meta,
+            answers=step.answers,
+            tokens=step.tokens,
+            limit=step.limit,
+        )
 
 
-def _branched(found: list[OperatorCall], told_cpu: list[OperatorCall]) -> list[OperatorCall]:
-    """Both lists as one, calls that only one of them has marked as such."""
-    here, there = ({call.signature for call in calls} for calls in (found, told_cpu))
-    return [
-        *(
-            call if call.signature in there else call.model_copy(update={"branch": "accelerator"})
-            for call in found
-        ),
-        *(call.model_copy(update={"branch": "cpu"}) for call in told_cpu if call.signature not in here),
-    ]
-
-
-_Step = tuple[str, Callable[[], None], Callable[[], None]]
-
-
-def _steps(model: torch.nn.Module, config: Any) -> list[_Step]:
-    """Each phase with what prepares it and what is recorded."""
-    inputs: dict[str, Any] = {}
-
-    def tokens(length: int) -> Callable[[], None]:
-        return lambda: inputs.update(_inputs(config, length))
-
-    def cache() -> None:
-        output = model(**_inputs(config, PREFILL_TOKENS))
-        inputs.update(_inputs(config, 1), **_cache_of(output))
-
-    def forward() -> None:
-        model(**inputs)
-        inputs.clear()
-
-    vocabulary = getattr(text_config(config), "vocab_size", 0)
-    scores: list[torch.Tensor] = []
-    steps: list[_Step] = [
-        ("prefill", tokens(PREFILL_TOKENS), forward),
-        ("decode", cache, forward),
-        ("sampling", lambda: scores.extend(_logits(vocabulary)), lambda: _sample(*scores[-2:])),
-    ]
-    if (length := long_prefill_tokens(config)) > PREFILL_TOKENS:
-        steps.insert(2, ("long_prefill", tokens(length), forward))
-    return steps
+def _takes(model: torch.nn.Module, name: str) -> bool:
+    parameters = inspect.signature(model.forward).parameters
+    return name in parameters or any(
+        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
 
 
 def _ignore(anomaly: Anomaly) -> None:
     """Nobody asked."""
 
 
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
 def _not_captured(phase: str, error: Exception) -> Anomaly:
-    text = " ".join(str(error).split())[:300]
-    return Anomaly(
-        code="phase_not_captured",
-        subject=phase,
-        message=f"operators of phase {phase} could not be captured: {type(error).__name__}: {text}",
-    )
+    message = f"operators of phase {phase} could not be captured: {_words(error)}"
+    return Anomaly(code="phase_not_captured", subject=phase, message=message)
+
+
+def _told(code: str, phase: str, message: str) -> Anomaly:
+    return Anomaly(code=code, subject=phase, message=f"phase {phase}: {message}")
 
 
 def text_config(config: Any) -> Any:
@@ -128,43 +267,8 @@ def long_prefill_tokens(config: Any) -> int:
     return min(wanted, positions) if isinstance(positions, int) and positions > 0 else wanted
 
 
-def _inputs(config: Any, length: int) -> dict[str, Any]:
-    ids = torch.zeros((1, length), dtype=torch.int64, device="meta")
-    if getattr(config, "is_encoder_decoder", False):
-        return {"input_ids": ids, "decoder_input_ids": ids[:, :1], "use_cache": True}
-    return {"input_ids": ids, "use_cache": True}
-
-
 def _cache_of(output: Any) -> dict[str, Any]:
     for name in CACHE_NAMES:
         if (cache := getattr(output, name, None)) is not None:
             return {name: cache}
-    raise ValueError(
-        f"the forward of {type(output).__name__} returned no cache under {', '.join(CACHE_NAMES)}"
-    )
-
-
-def _logits(vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
-    ids = torch.zeros((1, PREFILL_TOKENS), dtype=torch.int64, device="meta")
-    return ids, torch.empty((1, vocabulary), dtype=torch.float32, device="meta")
-
-
-def _sample(ids: torch.Tensor, logits: torch.Tensor) -> None:
-    """What `generate` does with the last logits: as greedy search and as sampling with its usual settings."""
-    from transformers.generation.logits_process import (
-        RepetitionPenaltyLogitsProcessor,
-        TemperatureLogitsWarper,
-        TopKLogitsWarper,
-        TopPLogitsWarper,
-    )
-
-    torch.argmax(logits, dim=-1)
-    for process in (
-        RepetitionPenaltyLogitsProcessor(1.1),
-        TemperatureLogitsWarper(0.7),
-        TopKLogitsWarper(50),
-        TopPLogitsWarper(0.9),
-    ):
-        logits = process(ids, logits)
-    tokens = torch.multinomial(torch.softmax(logits, dim=-1), num_samples=1).squeeze(1)
-    torch.cat([ids, tokens[:, None]], dim=-1)
+    raise NoCache(f"the forward of {type(output).__name__} returned no cache under {', '.join(CACHE_NAMES)}")

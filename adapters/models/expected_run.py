@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..base.progress import Progress, silent
-from ..base.worker_environment import worker_environment
+from .bounded_process import Bounds, ask_process
 
 SECONDS = 300.0
 """Importing torch and transformers takes 5 s, the largest published model another 15 s, on two busy cores."""
@@ -27,8 +19,6 @@ MAX_ANSWER = 256 * 2**20
 """Bytes; a million tensors' names and shapes."""
 MODULE = "day0.adapters.models.expected_worker"
 STEP = "working out what the config implies"
-_BY = "transformers, in a process of its own"
-_TICK = 1.0  # seconds between two signs of life
 
 
 @dataclass(frozen=True)
@@ -98,104 +88,10 @@ def ask_expected(
     """
     if not builder():
         return Answer(reason="transformers is not installed")
-    question = json.dumps({"config": dict(config), "asked": list(asked)}).encode()
-    with tempfile.TemporaryDirectory(prefix="day0-expected-") as home:
-        log = Path(home) / "log"
-        with log.open("wb") as stderr:
-            process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                cwd=home,
-                env=worker_environment(os.environ, home),
-            )
-            with _signs_of_life(progress):
-                lines, ended = _converse(process, question, seconds, memory)
-        if not lines or lines[-1] is not None:
-            return Answer(reason=ended or _last_words(log, process.returncode))
-    return _answer(lines[:-1])
-
-
-@contextmanager
-def _signs_of_life(progress: Progress) -> Iterator[None]:
-    """Says every second how long it has taken; the process itself cannot tell how far it is."""
-    done, began = threading.Event(), time.monotonic()
-
-    def tell() -> None:
-        while not done.wait(_TICK):
-            progress(STEP, 0, 1, f"{_BY}, {time.monotonic() - began:.0f} s")
-
-    progress(STEP, 0, 1, _BY)
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        done.set()
-        teller.join()
-        progress(STEP, 1, 1, f"{_BY}, {time.monotonic() - began:.0f} s")
-
-
-def _converse(
-    process: subprocess.Popen[bytes], question: bytes, seconds: float, memory: int
-) -> tuple[list[Any], str]:
-    """The answer's lines and, where the process was ended before it was done, the reason."""
-    from ..base.worker_memory import MemoryWatch  # reading process memory is needed only here
-
-    ended: list[str] = []
-
-    def end(reason: str) -> None:
-        ended.append(reason)
-        process.kill()
-
-    timer = threading.Timer(seconds, end, [f"the model was not built within {seconds:g} s"])
-    watch = MemoryWatch(process.pid, memory, lambda: end(f"building the model took more than {memory} bytes"))
-    assert process.stdin is not None
-    assert process.stdout is not None
-    writer = threading.Thread(target=_write, args=(process.stdin, question), daemon=True)
-    timer.start()
-    writer.start()
-    try:
-        lines = _lines(process.stdout, end)
-    finally:
-        timer.cancel()
-        watch.stop()
-        if process.poll() is None and ended:
-            process.kill()
-        process.wait()
-        writer.join()
-        process.stdout.close()
-    return lines, ended[0] if ended else ""
-
-
-def _write(stdin: IO[bytes], question: bytes) -> None:
-    try:
-        stdin.write(question)
-        stdin.close()
-    except OSError:  # it died first; its exit status tells
-        return
-
-
-def _lines(stdout: IO[bytes], end: Any) -> list[Any]:
-    lines: list[Any] = []
-    size = 0
-    for line in stdout:
-        size += len(line)
-        if size > MAX_ANSWER:
-            end(f"the config implies more tensors than fit into {MAX_ANSWER} bytes")
-            break
-        try:
-            lines.append(json.loads(line))
-        except ValueError:  # cut off by its death
-            break
-    return lines
-
-
-def _last_words(log: Path, status: int | None) -> str:
-    words = log.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()
-    said = f": {words[-1][:300]}" if words else ""
-    return f"the process that builds the model ended with status {status}{said}"
+    question = {"config": dict(config), "asked": list(asked)}
+    bounds = Bounds(seconds, memory, MAX_ANSWER, "building the model")
+    lines, reason = ask_process(command, question, bounds, progress=progress, step=STEP)
+    return Answer(reason=reason) if reason else _answer(lines)
 
 
 def _answer(lines: Sequence[Any]) -> Answer:

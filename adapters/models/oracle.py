@@ -143,6 +143,22 @@ def _index_put(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapp
     return args[0] if func in (_aten.index_put_.default,) else torch.empty_like(args[0])
 
 
+def _grouped_mm(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Torch's own meta kernel takes bf16 only, its CPU and CUDA kernels take the other floats too."""
+    left, right = args[0], args[1]
+    if left.dtype is torch.bfloat16 or left.dtype is not right.dtype or not left.dtype.is_floating_point:
+        return func(*args, **kwargs)
+    offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
+    rows, columns = left.shape[-2], right.shape[-1]
+    if left.dim() == 3 and right.dim() == 3:
+        shape: tuple[int, ...] = (left.shape[0], rows, columns)
+    elif left.dim() == 2 and right.dim() == 2:
+        shape = (offsets.shape[0], rows, columns)
+    else:
+        shape = (rows, columns)
+    return left.new_empty(shape, dtype=kwargs.get("out_dtype") or left.dtype)
+
+
 _REPLIES: dict[Any, _Reply] = {
     _aten._local_scalar_dense.default: _item,
     _aten.equal.default: _equal,
@@ -153,6 +169,7 @@ _REPLIES: dict[Any, _Reply] = {
     _aten._unique2.default: _unique,
     _aten.unique_consecutive.default: _unique,
     _aten._to_copy.default: _to_copy,
+    _aten._grouped_mm.default: _grouped_mm,
     _aten.index.Tensor: _index,
     _aten.index_put.default: _index_put,
     _aten.index_put_.default: _index_put,

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base.errors import Day0Error
 from ..base.operator_call import OperatorCall
+from ..base.operator_capture import FunctionCall
+from .claimed_device import ClaimedDevice
 from .encoding import Arguments
+from .function_points import SwitchPoints, interfaces_told, norm_word
 from .oracle import ValueOracle
 from .repeated_layers import RepeatedLayers, Scope
+from .tally import Tally
 
 MAX_CALLS = 200_000
 """Dispatched calls after which one phase is given up: recurrent fallbacks unroll with the length. A count and
 not a time, so that the same config gives the same list on every machine."""
-
-_SDPA = torch.nn.functional.scaled_dot_product_attention
-_DEVICE = torch.Tensor.device.__get__
-_CPU = torch.device("cpu")
 
 
 class CaptureOverrun(Day0Error):
@@ -32,21 +32,26 @@ class CaptureOverrun(Day0Error):
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
-    """Counts dispatched operators by signature.
+    """Counts dispatched operators by signature, and calls of functions at which implementations switch.
 
     Args:
         phase: written into each call.
+        tokens: that the phase feeds, written into each call.
+        limit: dispatched calls after which it gives up.
     """
 
-    def __init__(self, phase: str) -> None:
+    def __init__(self, phase: str, tokens: int = 0, limit: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
-        self.phase = phase
+        self.phase, self.tokens = phase, tokens
         self.scope = Scope()
-        self.paused = False
         self.modules: list[str] = [""]
-        self._dispatched = 0
+        self.dispatched = 0
+        self._limit = MAX_CALLS if limit is None else limit
+        self._paused = False
         self._calls: dict[Hashable, OperatorCall] = {}
-        self._counts: dict[Hashable, dict[Scope, int]] = {}
+        self._tally = Tally()
+        self._functions = Tally()
+        self._points: dict[Hashable, FunctionCall] = {}
 
     def __torch_dispatch__(
         self,
@@ -61,67 +66,72 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Counts one call; work on CPU tensors alone is the host's and not the target's."""
-        if self.paused or _is_host_work(args, kwargs):
+        if self._paused or _is_host_work(args, kwargs):
             return
-        self._dispatched += 1
-        if self._dispatched > MAX_CALLS:
-            raise CaptureOverrun(f"phase {self.phase} dispatches more than {MAX_CALLS} operators")
+        self.dispatched += 1
+        if self.dispatched > self._limit:
+            raise CaptureOverrun(f"phase {self.phase} dispatches more than {self._limit} operators")
         arguments = Arguments(args, kwargs)
         key = (func, arguments.key())
         if key not in self._calls:
             self._calls[key] = arguments.call(
                 str(func), module=self.modules[-1], phase=self.phase, schema=getattr(func, "_schema", None)
             )
-        counts = self._counts.setdefault(key, {})
-        counts[self.scope] = counts.get(self.scope, 0) + 1
+        self._tally.add(key, self.scope, self.modules[-1])
+
+    def function(self, name: str, implementation: str) -> None:
+        """Counts one call at a switch point."""
+        if not self._paused:
+            key = (name, implementation)
+            self._points.setdefault(
+                key, FunctionCall(name=name, implementation=implementation, phase=self.phase)
+            )
+            self._functions.add(key, self.scope, self.modules[-1])
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Keeps nothing meanwhile."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
 
     def calls(self) -> list[OperatorCall]:
         """The calls so far, in order of first appearance."""
-        return [call.model_copy(update={"count": self._count(key)}) for key, call in self._calls.items()]
+        return [call.model_copy(update=self._where(key)) for key, call in self._calls.items()]
 
-    def _count(self, key: Hashable) -> int:
-        return sum(count * scope.weight for scope, count in self._counts[key].items())
+    def functions(self) -> list[FunctionCall]:
+        """The calls at switch points so far, in order of first appearance."""
+        return [
+            call.model_copy(
+                update={"modules": self._functions.modules(key), "count": self._functions.count(key)}
+            )
+            for key, call in self._points.items()
+        ]
+
+    def _where(self, key: Hashable) -> dict[str, Any]:
+        modules = self._tally.modules(key)
+        return {
+            "count": self._tally.count(key),
+            "tokens": self.tokens,
+            "modules": modules if len(modules) > 1 else [],
+        }
 
 
-class _SwitchPoints(TorchFunctionMode):
-    """Takes attention as the one operator it is called as, and says CPU where the device is asked for.
+@dataclass(frozen=True)
+class Recorded:
+    """What one phase calls.
 
-    `scaled_dot_product_attention` is composite: on meta it falls apart into a math path (`tril`,
-    `_safe_softmax`, `bmm`...) that no fused backend runs. What it becomes on a target is the target's choice.
-
-    Args:
-        recorder: records it.
-        as_cpu: whether tensors claim to lie on the CPU; models branch on the type of their device.
+    Attributes:
+        calls: distinct operator calls, in the order of their first appearance.
+        functions: at the switch points.
+        dispatched: operators that the longest run dispatched itself, repeated layers left out.
     """
 
-    def __init__(self, recorder: Recorder, as_cpu: bool) -> None:
-        super().__init__()
-        self._recorder, self._as_cpu = recorder, as_cpu
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if self._as_cpu:
-            if func == _DEVICE:
-                return _CPU
-            args, kwargs = _on_meta_again(tuple(args)), _on_meta_again(kwargs)
-        if func is not _SDPA:
-            return func(*args, **kwargs)
-        self._recorder.record(torch.ops.aten.scaled_dot_product_attention.default, args, kwargs)
-        query = kwargs.get("query", args[0] if args else None)
-        value = kwargs.get("value", args[2] if len(args) > 2 else None)
-        with _paused(self._recorder):
-            return query.new_empty((*query.shape[:-1], value.shape[-1]))
-
-
-@contextmanager
-def _paused(recorder: Recorder) -> Iterator[None]:
-    before, recorder.paused = recorder.paused, True
-    try:
-        yield
-    finally:
-        recorder.paused = before
+    calls: list[OperatorCall]
+    functions: list[FunctionCall]
+    dispatched: int
 
 
 def capture_calls(
@@ -131,9 +141,28 @@ def capture_calls(
     phase: str,
     prepare: Callable[[], Any] | None = None,
     share_layers: bool = True,
-    as_cpu: bool = False,
+    device: str = "",
 ) -> list[OperatorCall]:
-    """Every distinct operator call of `run`, with the module that makes it and how often it is made.
+    """The operator calls of `run`; see `record_phase`."""
+    return record_phase(
+        model, run, phase=phase, prepare=prepare, share_layers=share_layers, device=device
+    ).calls
+
+
+def record_phase(
+    model: torch.nn.Module,
+    run: Callable[[], Any],
+    *,
+    phase: str,
+    prepare: Callable[[], Any] | None = None,
+    share_layers: bool = True,
+    device: str = "",
+    made_on_meta: bool = False,
+    answers: Sequence[bool] = (True, False),
+    tokens: int = 0,
+    limit: int | None = None,
+) -> Recorded:
+    """Every distinct operator call of `run`, with the modules that make it and how often it is made.
 
     Runs under `no_grad` (`inference_mode` would hide what composites are made of). Code that reads values is
     run once with each answer of the oracle; the union is returned, each call with its larger count.
@@ -144,26 +173,38 @@ def capture_calls(
         phase: written into each call.
         prepare: runs before each `run` and is not recorded, e.g. what fills a cache.
         share_layers: whether a layer that repeats an earlier one counts through it instead of running.
-        as_cpu: whether code that asks for the type of a tensor's device is told the CPU.
+        device: type that code which asks for a tensor's device is told; empty: `meta`.
+        made_on_meta: whether tensors that code makes without naming a device lie on meta, as they lie on the
+            target where that is the CPU; else they lie on the host, with their values.
+        answers: of the oracle.
+        tokens: that `run` feeds, written into each call.
+        limit: see `Recorder`.
 
     Raises:
         CaptureOverrun: `run` dispatches too many operators.
         Exception: whatever `run` raises with both answers.
     """
-    runs: list[list[OperatorCall]] = []
+    runs: list[Recorder] = []
     failures: list[Exception] = []
     steps = (prepare or _nothing, run)
-    for answer in (True, False):
+    claim = ClaimedDevice(device) if device else None
+    for answer in answers:
         oracle = ValueOracle(answer)
+        recorder = Recorder(phase, tokens, limit)
         try:
-            runs.append(_record(model, steps, oracle, phase, share_layers, as_cpu))
+            _record(model, steps, oracle, recorder, share_layers, claim, made_on_meta)
+            runs.append(recorder)
         except Exception as error:  # one branch may lead nowhere; the other one counts
             failures.append(error)
         if not oracle.consulted:
             break
     if not runs:
         raise failures[0]
-    return _union(runs)
+    return Recorded(
+        _union([recorder.calls() for recorder in runs], lambda call: call.signature),
+        _union([recorder.functions() for recorder in runs], lambda call: (call.name, call.implementation)),
+        max(recorder.dispatched for recorder in runs),
+    )
 
 
 _Steps = tuple[Callable[[], Any], Callable[[], Any]]
@@ -177,33 +218,37 @@ def _record(
     model: torch.nn.Module,
     steps: _Steps,
     oracle: ValueOracle,
-    phase: str,
+    recorder: Recorder,
     share_layers: bool,
-    as_cpu: bool,
-) -> list[OperatorCall]:
-    recorder = Recorder(phase)
+    claim: ClaimedDevice | None,
+    made_on_meta: bool,
+) -> None:
     prepare, run = steps
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         _name_modules(stack, model, recorder)
         if share_layers:
             stack.enter_context(RepeatedLayers(model, recorder).installed())
-        stack.enter_context(_SwitchPoints(recorder, as_cpu))
+        stack.enter_context(interfaces_told(recorder))
+        stack.enter_context(claim.installed() if claim else nullcontext())
+        stack.enter_context(SwitchPoints(recorder, claim))
+        stack.enter_context(torch.device("meta") if made_on_meta else nullcontext())
         stack.enter_context(oracle)
         stack.enter_context(recorder)
-        with _paused(recorder):
+        with recorder.quiet():
             prepare()
         recorder.scope = Scope()
         run()
-    return recorder.calls()
 
 
 def _name_modules(stack: ExitStack, model: torch.nn.Module, recorder: Recorder) -> None:
     """Keeps the path of the running module on the recorder's stack."""
     for name, module in model.named_modules():
 
-        def enter(_module: Any, _args: Any, name: str = name) -> None:
+        def enter(_module: Any, _args: Any, name: str = name, norm: str = norm_word(module)) -> None:
             recorder.modules.append(name)
+            if norm:
+                recorder.function("norm", norm)
 
         def leave(_module: Any, _args: Any, _output: Any) -> None:
             recorder.modules.pop()
@@ -212,15 +257,6 @@ def _name_modules(stack: ExitStack, model: torch.nn.Module, recorder: Recorder) 
         after = module.register_forward_hook(leave, always_call=True)
         stack.callback(before.remove)
         stack.callback(after.remove)
-
-
-def _on_meta_again(value: Any) -> Any:
-    """The arguments with the claimed device replaced by the one that the tensors are on."""
-    if value is _CPU or (isinstance(value, torch.device) and value == _CPU):
-        return torch.device("meta")
-    if isinstance(value, dict):
-        return {key: _on_meta_again(item) for key, item in value.items()}
-    return tuple(_on_meta_again(item) for item in value) if isinstance(value, tuple) else value
 
 
 def _is_host_work(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -239,11 +275,14 @@ def _flat(values: Sequence[Any]) -> Iterator[Any]:
             yield value
 
 
-def _union(runs: Sequence[Sequence[OperatorCall]]) -> list[OperatorCall]:
-    merged: dict[str, OperatorCall] = {}
+_Call = TypeVar("_Call", OperatorCall, FunctionCall)
+
+
+def _union(runs: Sequence[Sequence[_Call]], key_of: Callable[[_Call], Hashable]) -> list[_Call]:
+    merged: dict[Hashable, _Call] = {}
     for calls in runs:
         for call in calls:
-            known = merged.get(call.signature)
+            known = merged.get(key_of(call))
             if known is None or known.count < call.count:
-                merged[call.signature] = call
+                merged[key_of(call)] = call
     return list(merged.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -17,20 +17,31 @@ _POSITIONAL_ATTRIBUTES = ("layer_idx", "layer_id", "layer_index", "block_idx", "
 
 @dataclass(eq=False)
 class Scope:
-    """One execution of a layer, and how often it stands for another one.
+    """One execution of a layer, and the executions that it stands for.
 
     Attributes:
         parent: the execution it is part of.
-        times: executions it counts for, itself included.
+        path: of the layer that ran.
+        others: paths of the layers that did not run because this one had; a path may come again.
     """
 
     parent: Scope | None = None
-    times: int = 1
+    path: str = ""
+    others: list[str] = field(default_factory=list)
 
     @property
     def weight(self) -> int:
         """How often an operator called in here is called over the whole model."""
-        return self.times * (self.parent.weight if self.parent else 1)
+        return (1 + len(self.others)) * (self.parent.weight if self.parent else 1)
+
+    def paths(self, module: str) -> list[str]:
+        """The module's own path, then those of the modules that it stands for, each once."""
+        inside = module == self.path or module.startswith(f"{self.path}.")
+        here = [module]
+        if self.path and inside:
+            here += [f"{other}{module[len(self.path) :]}" for other in self.others]
+        found = here if self.parent is None else [path for item in here for path in self.parent.paths(item)]
+        return list(dict.fromkeys(found))
 
 
 class Scoped(Protocol):
@@ -59,6 +70,7 @@ class RepeatedLayers:
     def __init__(self, model: torch.nn.Module, recorder: Scoped) -> None:
         self._recorder = recorder
         self._groups = [group for group in _groups(model) if len(group) > 2]
+        self._paths = {id(module): name for name, module in model.named_modules()}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -79,15 +91,16 @@ class RepeatedLayers:
         self, module: torch.nn.Module, ran: dict[Hashable, tuple[Any, Scope]], *, always: bool
     ) -> None:
         run_itself = module.forward
+        path = self._paths.get(id(module), "")
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             outer = self._recorder.scope
             key = (outer, _signature(args, kwargs))
             if key in ran and not always:
                 output, scope = ran[key]
-                scope.times += 1
+                scope.others.append(path)
                 return output
-            self._recorder.scope = inner = Scope(outer)
+            self._recorder.scope = inner = Scope(outer, path)
             try:
                 output = run_itself(*args, **kwargs)
             finally:

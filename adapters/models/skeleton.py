@@ -82,8 +82,9 @@ def operators_of(
     if dtype != structure.dtype:
         failed: list[Anomaly] = []
         built = build_meta_model(config, dtype)
-        calls = capture_phases(built.model, built.model.config, report=failed.append)
-        if not failed:
+        calls = _branched(built.model, failed.append)
+        if not any(anomaly.code == "phase_not_captured" for anomaly in failed):
+            anomalies.extend(failed)
             return calls
         anomalies.append(
             Anomaly(
@@ -93,7 +94,19 @@ def operators_of(
                 f"{failed[0].message}",
             )
         )
-    return capture_phases(structure.model, structure.model.config, report=anomalies.append)
+    return _branched(structure.model, anomalies.append)
+
+
+def _branched(model: Any, report: Any) -> list[OperatorCall]:
+    """The calls on a CPU and on another device as one list, marked where only one of them makes them."""
+    there = capture_phases(model, model.config, device="cpu", report=report)
+    here = capture_phases(model, model.config, device="cuda")
+    on_cpu, on_others = ({call.signature for call in calls} for calls in (there, here))
+    only = {"branch": "accelerator"}
+    return [
+        *(call if call.signature in on_cpu else call.model_copy(update=only) for call in here),
+        *(call.model_copy(update={"branch": "cpu"}) for call in there if call.signature not in on_others),
+    ]
 
 
 def _nodes(built: BuiltModel, layers: str, traced: dict[str, TracedNode], weights: WeightMap) -> list[Node]:

@@ -34,7 +34,8 @@ def test_decode_reads_the_cache() -> None:
     attention = [
         call
         for call in calls_of("llama")
-        if call.phase == "decode" and call.op == "aten.scaled_dot_product_attention.default"
+        if (call.phase, call.branch) == ("decode", "")
+        and call.op == "aten.scaled_dot_product_attention.default"
     ]
     assert [list(map(list, call.shapes)) for call in attention] == [
         [[1, 4, 1, 8], [1, 2, 65, 8], [1, 2, 65, 8]]
@@ -64,19 +65,20 @@ def test_a_phase_that_cannot_run_is_told_and_the_others_count() -> None:
 
     told: list[Anomaly] = []
     calls = capture_phases(NoCache(), model.config, report=told.append)
-    assert [(anomaly.code, anomaly.subject) for anomaly in told] == [("phase_not_captured", "decode")]
+    assert [(anomaly.code, anomaly.subject) for anomaly in told] == [("decode_without_cache", "decode")]
     assert {call.phase for call in calls} == {"prefill", "long_prefill", "sampling"}
 
 
-def test_branches_on_the_kind_of_device_are_both_taken() -> None:
-    # Grouped experts count tokens with histc: in float where the device is a CPU, in int elsewhere.
-    branches = {
-        (call.branch, call.dtypes[0])
-        for call in calls_of("qwen3_moe")
-        if call.op == "aten.histc.default" and call.phase == "prefill"
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", "fp32"), ("cuda", "int32"), ("mps", "fp32")])
+def test_model_code_is_told_the_device_that_is_claimed(device: str, dtype: str) -> None:
+    # Grouped experts count tokens with histc: in float where the device is a CPU or Apple's, else in int.
+    model = meta_model("qwen3_moe")
+    counted = {
+        call.dtypes[0]
+        for call in capture_phases(model, model.config, device=device, report=_fail)
+        if call.op == "aten.histc.default"
     }
-    assert branches == {("cpu", "fp32"), ("accelerator", "int32")}
-    assert {call.branch for call in calls_of("llama")} == {""}
+    assert counted == {dtype}
 
 
 def test_the_long_prefill_goes_beyond_the_window() -> None:
@@ -113,6 +115,10 @@ print(peak_resident_bytes())
         capture_output=True, text=True, timeout=200, check=True,
     )  # fmt: skip
     assert int(done.stdout.split()[-1]) < 800e6
+
+
+def _fail(anomaly: Anomaly) -> None:
+    raise AssertionError(anomaly.message)
 
 
 class _Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
