@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from day0.adapters.base.operator_call import OperatorCall
+from day0.adapters.base.operator_capture import UNDECIDED, Capture, CaptureRequest, FunctionCall, Kernel
+from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Anomaly, Value
 from day0.tasks.coverage.impact import work_of
-from day0.tasks.coverage.kernels import kernels_of
+from day0.tasks.verdict import Verdict
 
 
 class ListedOp(Value):
@@ -18,12 +21,15 @@ class ListedOp(Value):
         op: operator name.
         dtypes: of its distinct tensors.
         shapes: of its distinct tensors.
-        attributes: arguments that are no tensors, by position or name.
+        attributes: arguments that are no tensors, by the names of the operator's schema.
         phase: `prefill`, `decode`, `long_prefill` or `sampling`.
         module: first module path that calls it.
+        modules: all of them, where more than one does.
         count: calls in that phase, over the whole model.
+        per_token: calls for each token that the phase feeds; 0 where that number is not known.
         flops: of one call, estimated.
         bytes: moved by one call, estimated.
+        branch: `padded` where only a ragged batch calls it, else empty.
     """
 
     op: str
@@ -32,9 +38,12 @@ class ListedOp(Value):
     attributes: dict[str, Any]
     phase: str
     module: str
+    modules: Sequence[str]
     count: int
+    per_token: float
     flops: float
     bytes: float
+    branch: str
 
 
 class OperatorsList(Value):
@@ -43,71 +52,112 @@ class OperatorsList(Value):
     Attributes:
         model: as named.
         revision: pinned.
+        request: how the model was captured.
+        dtype: in which it was captured.
         overloads: number of distinct operators.
         signatures: number of distinct calls.
         ops: each of them, in the order of first use.
-        kernels: kernels outside the dispatcher that the config asks for.
-        unresolved: what could not be mapped or captured, and why.
+        functions: calls at the points where implementations switch.
+        kernels: that no dispatcher sees.
+        unresolved: what could not be captured or was captured otherwise than asked, and why.
     """
 
     model: str
     revision: str
+    request: CaptureRequest
+    dtype: str
     overloads: int
     signatures: int
     ops: Sequence[ListedOp]
-    kernels: Sequence[str]
+    functions: Sequence[FunctionCall]
+    kernels: Sequence[Kernel]
     unresolved: Sequence[Anomaly]
 
+    @property
+    def verdict(self) -> Verdict:
+        """`unverified` where something could not be captured, so that its absence says nothing."""
+        undecided = any(anomaly.code in UNDECIDED for anomaly in self.unresolved)
+        return Verdict.UNVERIFIED if undecided else Verdict.PASS
 
-def list_operators(model: str, revision: str | None, store: RunStore) -> OperatorsList:
+
+def list_operators(
+    model: str,
+    revision: str | None,
+    store: RunStore,
+    request: CaptureRequest,
+    *,
+    progress: Progress = silent,
+) -> OperatorsList:
     """Captures the operators of a model, or reads them from the run store.
 
+    Args:
+        model: hub id, folder, or path of a config.json.
+        revision: of it.
+        store: keeps captures.
+        request: how to capture.
+        progress: told while the model is captured.
+
     Raises:
-        Day0Error: the model cannot be used, or its structure cannot be built.
+        Day0Error: the model cannot be opened.
     """
     from day0.adapters.checkpoints.release import open_release
-    from day0.adapters.models.skeleton_store import load_or_build_skeleton
+    from day0.adapters.models.captures import load_or_capture
 
     release = open_release(model, revision)
-    skeleton = load_or_build_skeleton(release, store)
-    ops = []
-    for call in skeleton.operators:
-        work = work_of(call)
-        ops.append(
-            ListedOp(
-                op=call.op,
-                dtypes=call.dtypes,
-                shapes=call.shapes,
-                attributes=_attributes(call.args, call.kwargs),
-                phase=call.phase,
-                module=call.module,
-                count=call.count,
-                flops=work.flops,
-                bytes=work.bytes,
-            )
-        )
+    return listed(model, release.revision, load_or_capture(release, store, request, progress=progress))
+
+
+def listed(model: str, revision: str, capture: Capture) -> OperatorsList:
+    """The capture as a list."""
     return OperatorsList(
         model=model,
-        revision=release.revision,
-        overloads=len({call.op for call in skeleton.operators}),
-        signatures=len({call.signature for call in skeleton.operators}),
-        ops=ops,
-        kernels=kernels_of(release.config),
-        unresolved=skeleton.anomalies,
+        revision=revision,
+        request=capture.request,
+        dtype=capture.captured_dtype,
+        overloads=len({call.op for call in capture.calls}),
+        signatures=len({call.signature for call in capture.calls}),
+        ops=[_listed(call) for call in capture.calls],
+        functions=capture.functions,
+        kernels=capture.kernels,
+        unresolved=capture.anomalies,
+    )
+
+
+def _listed(call: OperatorCall) -> ListedOp:
+    work = work_of(call)
+    return ListedOp(
+        op=call.op,
+        dtypes=call.dtypes,
+        shapes=call.shapes,
+        attributes=dict(call.attributes),
+        phase=call.phase,
+        module=call.module,
+        modules=call.modules,
+        count=call.count,
+        per_token=call.per_token,
+        flops=work.flops,
+        bytes=work.bytes,
+        branch=call.branch,
     )
 
 
 def operator_lines(found: OperatorsList) -> list[str]:
-    """The list for a terminal: one line for each operator with its dtypes, most called first."""
+    """The list for a terminal: what is missing first, then one line for each operator with its dtypes."""
     counts: dict[tuple[str, str], int] = {}
     for call in found.ops:
         key = (call.op, ", ".join(call.dtypes))
         counts[key] = counts.get(key, 0) + call.count
-    lines = [f"{found.overloads} operators, {found.signatures} distinct calls"]
-    lines += [
-        f"{name} was not resolved: {why}" for name, why in ((a.subject, a.message) for a in found.unresolved)
+    lines = [
+        f"{found.overloads} operators, {found.signatures} distinct calls, as on {found.request.device} "
+        f"in {found.dtype}"
     ]
-    lines += [f"needs the kernel {kernel}" for kernel in found.kernels]
+    lines += [f"not resolved: {anomaly.message}" for anomaly in found.unresolved]
+    lines += [_kernel_line(kernel) for kernel in found.kernels]
+    lines += [
+        f"{call.count:>8} x {call.name} {call.implementation} ({call.phase})".replace("  (", " (")
+        for call in found.functions
+        if call.phase == "prefill"
+    ]
     lines += [
         f"{count:>8} x {op} ({dtypes})"
         for (op, dtypes), count in sorted(counts.items(), key=lambda item: -item[1])
@@ -115,12 +165,9 @@ def operator_lines(found: OperatorsList) -> list[str]:
     return lines
 
 
-def _attributes(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    named = {**{str(position): value for position, value in enumerate(args)}, **kwargs}
-    return {name: value for name, value in named.items() if not _has_tensor(value)}
-
-
-def _has_tensor(value: Any) -> bool:
-    if isinstance(value, dict):
-        return "tensor" in value
-    return isinstance(value, list | tuple) and any(_has_tensor(item) for item in value)
+def _kernel_line(kernel: Kernel) -> str:
+    where = f" on {', '.join(kernel.architectures)}" if kernel.architectures else ""
+    without = f"; without it {kernel.fallback}" if kernel.fallback else "; nothing stands in for it"
+    asked = f"{kernel.required_by[0]}" if kernel.required_by else "the model"
+    more = f" and {len(kernel.required_by) - 1} more" if len(kernel.required_by) > 1 else ""
+    return f"kernel {kernel.name}{where}, asked for by {asked}{more}{without}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .operator_call import OperatorCall
 from .values import Anomaly, Value
 
 
@@ -77,7 +76,7 @@ class Node(Value):
 
 
 class Skeleton(Value):
-    """All nodes in topological order, and the operators one forward calls.
+    """All nodes in topological order.
 
     Attributes:
         architecture: transformers class that was built, e.g. `LlamaForCausalLM`.
@@ -85,8 +84,7 @@ class Skeleton(Value):
         config: the config it was built from, as JSON, quantisation taken out.
         nodes: in the order in which a forward calls them.
         unused: checkpoint tensors that no node takes.
-        operators: captured calls over all phases; `count` is over the whole model.
-        anomalies: what could not be mapped or captured, and why.
+        anomalies: what could not be mapped, and why.
         dtype: short name of the dtype that the config declares; bf16 where it declares none.
         builder: versions of what built it (torch, transformers).
     """
@@ -96,7 +94,6 @@ class Skeleton(Value):
     config: Mapping[str, Any]
     nodes: Sequence[Node]
     unused: Sequence[str] = ()
-    operators: Sequence[OperatorCall] = ()
     anomalies: Sequence[Anomaly] = ()
     dtype: str = "bf16"
     builder: Mapping[str, str] = {}

@@ -27,8 +27,8 @@ def _answer(config: dict[str, Any], asked: list[str], out: TextIO) -> None:
     from ..base.errors import SkeletonError
     from ..base.values import Anomaly
     from .architecture import build_meta_model, declared_dtype
+    from .capture import phases_of
     from .expected_tensors import expected_tensors
-    from .skeleton import STRUCTURE_DTYPE, operators_of
 
     try:
         built = build_meta_model(config, declared_dtype(config))
@@ -38,15 +38,19 @@ def _answer(config: dict[str, Any], asked: list[str], out: TextIO) -> None:
         return
     found = expected_tensors(built.model, asked)
     failed: list[Anomaly] = []
-    structure = built if built.dtype == STRUCTURE_DTYPE else build_meta_model(config, STRUCTURE_DTYPE)
-    calls = operators_of(structure, config, failed)
+    phases = list(phases_of(built.model, built.model.config, report=failed.append))
     head = {
         "architecture": built.architecture,
         "tied": dict(found.tied),
         "names": {name: own for name, own in found.names.items() if name != own},
         "ignored": list(found.ignored),
-        "operators": [[call.op, call.phase, call.count] for call in calls],
-        "failed": [[anomaly.subject, anomaly.message] for anomaly in failed],
+        "operators": [
+            [call.op, call.phase, call.count]
+            for phase in phases
+            for call in phase.calls
+            if call.branch != "padded"
+        ],
+        "failed": [[item.subject, item.message] for item in failed if item.code == "phase_not_captured"],
     }
     _line(out, head)
     for tensor in found.tensors:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 from ..base.errors import SkeletonError
-from ..base.operator_call import OperatorCall
 from ..base.release import Release
 from ..base.skeleton import Node, Skeleton
 from ..base.values import Anomaly
 from . import nodes
 from .architecture import BuiltModel, build_meta_model, declared_dtype
-from .capture import capture_phases
 from .mapping import WeightMap, map_weights
 from .trace import TracedNode, trace
 
@@ -42,7 +40,6 @@ def build_skeleton(release: Release) -> Skeleton:
         config=built.config,
         nodes=_nodes(built, layers, traced, weights),
         unused=weights.unused,
-        operators=operators_of(built, release.config, anomalies),
         anomalies=anomalies,
         dtype=declared_dtype(release.config),
         builder={name: version(name) for name in ("torch", "transformers")},
@@ -66,47 +63,6 @@ def _trace(built: BuiltModel) -> tuple[str, dict[str, TracedNode]]:
         code="E404",
         remedy="Its operators and nodes stay unknown; inventory from headers is not affected.",
     )
-
-
-def operators_of(
-    structure: BuiltModel, config: Mapping[str, Any], anomalies: list[Anomaly]
-) -> Sequence[OperatorCall]:
-    """The calls in the declared dtype, or in that of the structure where the former has no meta kernels.
-
-    Args:
-        structure: built in `STRUCTURE_DTYPE`.
-        config: config.json as parsed.
-        anomalies: receives what could not be captured.
-    """
-    dtype = declared_dtype(config)
-    if dtype != structure.dtype:
-        failed: list[Anomaly] = []
-        built = build_meta_model(config, dtype)
-        calls = _branched(built.model, failed.append)
-        if not any(anomaly.code == "phase_not_captured" for anomaly in failed):
-            anomalies.extend(failed)
-            return calls
-        anomalies.append(
-            Anomaly(
-                code="captured_in_other_dtype",
-                subject=dtype,
-                message=f"operators were captured in {structure.dtype}, since {dtype} lacks meta kernels: "
-                f"{failed[0].message}",
-            )
-        )
-    return _branched(structure.model, anomalies.append)
-
-
-def _branched(model: Any, report: Any) -> list[OperatorCall]:
-    """The calls on a CPU and on another device as one list, marked where only one of them makes them."""
-    there = capture_phases(model, model.config, device="cpu", report=report)
-    here = capture_phases(model, model.config, device="cuda")
-    on_cpu, on_others = ({call.signature for call in calls} for calls in (there, here))
-    only = {"branch": "accelerator"}
-    return [
-        *(call if call.signature in on_cpu else call.model_copy(update=only) for call in here),
-        *(call.model_copy(update={"branch": "cpu"}) for call in there if call.signature not in on_others),
-    ]
 
 
 def _nodes(built: BuiltModel, layers: str, traced: dict[str, TracedNode], weights: WeightMap) -> list[Node]:

@@ -8,7 +8,6 @@ import pytest
 
 from day0.adapters.base.errors import SkeletonError
 from day0.adapters.base.skeleton import Node, Skeleton, StateSize
-from day0.adapters.models import skeleton as skeleton_module
 from day0.adapters.models.architecture import build_meta_model
 from day0.adapters.models.skeleton import build_skeleton
 from support.layouts import make_release
@@ -81,13 +80,6 @@ def test_state_sizes_follow_from_the_config(
     assert layers(tiny(model_type).skeleton)[layer].state == state
 
 
-@pytest.fixture
-def structure_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves out the capture of operators, which takes most of the time and has tests of its own."""
-    monkeypatch.setattr(skeleton_module, "capture_phases", lambda *_, **__: [])
-
-
-@pytest.mark.usefixtures("structure_only")
 def test_kinds_follow_the_graph_and_not_names_or_places(tiny: Tiny) -> None:
     dense, *experts = layers(tiny("qwen3_moe").skeleton)
     assert dense.kind != experts[0].kind == experts[1].kind
@@ -100,7 +92,6 @@ def test_kinds_follow_the_graph_and_not_names_or_places(tiny: Tiny) -> None:
 MISTRAL = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None}
 
 
-@pytest.mark.usefixtures("structure_only")
 @pytest.mark.parametrize("change", [{"rms_norm_eps": 1e-3}, {"hidden_act": "gelu"}, {"head_dim": 4}])
 def test_another_attribute_is_another_kind(tiny: Tiny, change: dict[str, Any]) -> None:
     config = dict(tiny("llama").skeleton.config)
@@ -108,7 +99,6 @@ def test_another_attribute_is_another_kind(tiny: Tiny, change: dict[str, Any]) -
     assert layers(plain)[0].kind != layers(changed)[0].kind
 
 
-@pytest.mark.usefixtures("structure_only")
 def test_a_bare_config_gives_the_structure_with_all_weights_missing(tiny: Tiny) -> None:
     skeleton = build_skeleton(make_release(tiny("llama").skeleton.config, {}))
     assert skeleton.node("model.norm").missing == ["weight"]
@@ -120,7 +110,6 @@ def test_the_same_release_gives_the_same_skeleton(tiny: Tiny) -> None:
     assert build_skeleton(model.release).model_dump_json() == model.skeleton.model_dump_json()
 
 
-@pytest.mark.usefixtures("structure_only")
 def test_a_vision_tower_is_there_though_text_does_not_call_it() -> None:
     text = TINY["gemma3_text"] | {"num_hidden_layers": 2, "vocab_size": 300_000}
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -138,14 +127,6 @@ def test_a_vision_tower_is_there_though_text_does_not_call_it() -> None:
     held = {f"{node.name}.{name}" for node in skeleton.nodes for name in (*node.weights, *node.missing)}
     assert held == set(built.model.state_dict())
     assert skeleton.model_type == "gemma3_text"
-
-
-def test_operators_are_captured_in_bf16_where_the_declared_dtype_has_no_meta_kernels() -> None:
-    config = TINY["mixtral"] | {"model_type": "mixtral", "dtype": "float32"}
-    skeleton = build_skeleton(make_release(config, {}))
-    assert {"captured_in_other_dtype"} == {anomaly.code for anomaly in skeleton.anomalies}
-    assert any(call.op == "aten._grouped_mm.default" for call in skeleton.operators)
-    assert {call.phase for call in skeleton.operators} == {"prefill", "decode", "long_prefill", "sampling"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +149,6 @@ def test_configs_that_give_no_model_say_why(config: dict[str, Any], code: str) -
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.usefixtures("structure_only")
 def test_repository_code_is_information_where_the_type_is_native(tiny: Tiny) -> None:
     config = dict(tiny("llama").skeleton.config)
     config |= {"auto_map": {"AutoModelForCausalLM": "modeling_evil.Evil"}, "architectures": ["Evil"]}
