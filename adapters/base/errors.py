@@ -18,7 +18,7 @@ Day0Error
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class Day0Error(Exception):
@@ -138,14 +138,24 @@ class RemoteError(WorkerError):
     Args:
         message: see `Day0Error`.
         kind: one of `day0_worker.stack.ERROR_KINDS`
-            (`missing_operator dtype shape key_mismatch memory import unsupported runtime`).
+            (`missing_operator dtype shape key_mismatch double_fault memory import unsupported runtime`).
         type_name: the exception's class name in the worker.
         log: the last frames of the worker's traceback and its last log lines.
+        place: those of `op`, `dtype`, `shape` and `node` that the stack's words name.
     """
 
     default_code = "E605"
 
-    def __init__(self, message: str, *, kind: str, type_name: str, log: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        type_name: str,
+        log: Sequence[str] = (),
+        place: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(message, log=log)
         self.kind = kind
         self.type_name = type_name
+        self.place = dict(place or {})

@@ -253,11 +253,13 @@ class Worker:
         """The `error` object of an answer, or of one operator within it, as an exception."""
         texts = [str(frame) for frame in error.get("frames", ()) if isinstance(frame, str)]
         kind, name = str(error.get("kind", "runtime")), str(error.get("type", ""))
+        place = error.get("place")
         return RemoteError(
             f"{self.plan.hello['stack']} failed in {verb}: {name}: {str(error.get('message', ''))[:4000]}",
             kind=kind,
             type_name=name,
             log=[*texts, *self.log.tail(10)],
+            place={str(key): str(value) for key, value in place.items()} if isinstance(place, dict) else {},
         )
 
     def _raise_end(self, verb: str) -> NoReturn:

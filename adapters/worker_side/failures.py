@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import Any, Dict, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
+from day0_worker.error_places import locate
 from day0_worker.stack import ERROR_KINDS, StackError
 
 _MAX_TEXT = 4000
 _FRAMES = 8
+_CAUSES = 5
 
 # The first rule that matches decides; texts are those of torch, ONNX Runtime, OpenVINO, transformers and
 # of the vendor adapters quoted in the issue threads of their repositories.
@@ -33,8 +35,8 @@ _RULES: Sequence[Tuple[str, str]] = (
                          r"unsupported (?:onnx )?(?:op|operator|node)s?\b|cannot be converted|"
                          r"operator .{0,80}not (?:found|supported|implemented)|"
                          r"'_opnamespace' .{0,60}has no attribute"),
-    ("shape", r"shape|size of tensor|sizes of tensors|dimension|must match|broadcast|stride|"
-              r"expected \d+d|index out of range|out of bounds"),
+    ("shape", r"shape|reduction dim|merge dim|size of tensor|sizes of tensors|dimension|must match|broadcast|"
+              r"stride|expected \d+d|index out of range|out of bounds"),
     ("unsupported", r"not supported|unsupported|does not support"),
 )  # fmt: skip
 
@@ -47,25 +49,46 @@ def classify(error: BaseException) -> str:
         return "import"
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
         return "memory"
-    causes = [error]
-    while len(causes) < 5 and causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
+    texts = [f"{type(cause).__name__}: {first_cause(str(cause))}" for cause in _causes(error)]
     for kind, pattern in _RULES:
-        if any(re.search(pattern, f"{type(cause).__name__}: {cause}", re.IGNORECASE) for cause in causes):
+        if any(re.search(pattern, text, re.IGNORECASE) for text in texts):
             return kind
     return "unsupported" if isinstance(error, NotImplementedError) else "runtime"
 
 
+def plain(text: str) -> str:
+    """An error's words without colours and without the instructions that the ONNX exporter wraps them in."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    head, mark, tail = text.partition("## Exception summary")
+    summary = tail.split("(Refer to the full stack trace")[0].strip()
+    return f"{head.splitlines()[0]} {summary}" if mark and summary else text
+
+
+def first_cause(text: str) -> str:
+    """The part of an error's words that names the cause; what follows it repeats arguments and shapes."""
+    told = plain(text)
+    _, mark, summary = told.partition("<class '")
+    return summary.partition("⬆️")[0] if mark else told
+
+
+def _causes(error: BaseException) -> List[BaseException]:
+    causes = [error]
+    while len(causes) < _CAUSES and causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return causes
+
+
 def answer(error: BaseException) -> Dict[str, Any]:
-    """The exception as the `error` object of an answer: kind, type, message, frames oldest first."""
+    """The exception as the `error` object of an answer: kind, type, message, place, frames oldest first."""
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    text = str(error).strip() or type(error).__name__
+    text = plain(str(error)).strip() or type(error).__name__
     if error.__cause__ is not None and str(error.__cause__) not in text:
         text = f"{text} (caused by {type(error.__cause__).__name__}: {error.__cause__})"
     return {
         "kind": classify(error),
         "type": type(error).__name__,
         "message": text[:_MAX_TEXT],
+        "place": locate("\n".join(plain(str(cause)) for cause in _causes(error))),
         "frames": [
             f"{frame.filename}:{frame.lineno} {frame.name}: {frame.line or ''}"[:300] for frame in frames
         ],

@@ -51,7 +51,13 @@ def _accelerator(device: str) -> Any:
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None or not accelerator.is_available():
         return None
-    return accelerator if accelerator.current_accelerator().type == device else None
+    if accelerator.current_accelerator().type != device:
+        return None
+    try:
+        accelerator.synchronize()
+    except RuntimeError:  # a backend in the making: the host's clock is all there is
+        return None
+    return accelerator
 
 
 def _begin(accelerator: Any) -> int:
