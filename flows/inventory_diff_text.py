@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from day0.reports.words import bytes_text, listed, plural
+from day0.tasks.inventory.content_changes import CONTENT
 from day0.tasks.inventory.structural_change import Changed, LayerChange, StructuralDiff, TensorRole
-from day0.tasks.inventory.structural_diff import header_dtype
 
 from .text_layout import PIPED, aligned, with_last_wrapped, wrapped
 
@@ -15,6 +15,7 @@ _MOST_ROLES = 20
 _MOST_OTHERS = 10
 _MOST_FACTS = 12
 _CELL = 60
+_DIGITS = 12  # of a hash
 _PROSE = 30  # columns that a last cell of words needs beside the others; with less it goes below them
 _DEEPEST = 4
 
@@ -44,7 +45,7 @@ def _changes(diff: StructuralDiff, width: int) -> Iterator[str]:
     dtypes = [
         (
             change.role,
-            f"{header_dtype(change.before)} -> {header_dtype(change.after)}",
+            f"{change.before} -> {change.after}",
             _where(change.layers, change.patterns),
         )
         for change in diff.dtypes
@@ -64,7 +65,7 @@ def _changes(diff: StructuralDiff, width: int) -> Iterator[str]:
     for change in diff.changed:
         topics.setdefault(change.topic, []).append(change)
     for topic, changes in topics.items():
-        rows = [(change.name, f"{_cell(change.before)} -> {_cell(change.after)}", "") for change in changes]
+        rows = [(change.name, _from_to(change), "") for change in changes]
         yield from _section(topic, rows, _MOST_FACTS, width, diff.more_config if topic == "config" else 0)
 
 
@@ -75,7 +76,7 @@ def _roles(title: str, mark: str, roles: Sequence[TensorRole], width: int) -> It
         (
             f"{mark} {role.pattern}",
             role.role,
-            " ".join([header_dtype("+".join(role.dtypes)), *(str(list(shape)) for shape in role.shapes[:2])]),
+            " ".join(["+".join(role.dtypes), *(str(list(shape)) for shape in role.shapes[:2])]),
             f"layers {role.layers}" if role.layers else "",
             ", ".join(role.kinds),
             bytes_text(role.bytes),
@@ -117,7 +118,7 @@ def _paragraph(row: Sequence[str], width: int) -> Iterator[str]:
 
 def _more(number: int) -> Iterator[str]:
     if number > 0:
-        yield f"  ... and {number} more with --json"
+        yield f"  ... and {number:,} more with --json"
 
 
 def _where(layers: str, patterns: Sequence[str]) -> str:
@@ -130,6 +131,17 @@ def _place(change: LayerChange) -> tuple[str, str, str]:
         f"{change.before or 'outside'} -> {change.after or 'outside'}",
         listed(list(change.patterns), 2),
     )
+
+
+def _from_to(change: Changed) -> str:
+    cell = _hash if change.name.startswith(CONTENT) else _cell
+    return f"{cell(change.before)} -> {cell(change.after)}"
+
+
+def _hash(content: str | None) -> str:
+    """As much of a hash as tells two apart; the whole of it is in the JSON."""
+    kind, colon, value = (content or "none").partition(":")
+    return f"{kind} {value[:_DIGITS]}" if colon else kind
 
 
 def _cell(value: Any) -> str:

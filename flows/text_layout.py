@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TextIO
@@ -10,6 +11,8 @@ from typing import TextIO
 PIPED = 120  # columns where the reader is no terminal and COLUMNS says nothing
 _UNKNOWN = 80
 _NARROWEST = 40
+_QUANTITY = re.compile(r"(?<=\d) (?=(?:[kMGTP]?B|ms|s|GB/s)\b)")  # a number stays with its unit
+_GLUE = "\0"  # for the blank between them while lines are broken: no text holds it
 
 
 def columns_of(stream: TextIO) -> int:
@@ -55,7 +58,8 @@ def wrapped(text: str, width: int, first: str = "", hang: str = "", most: int | 
         max_lines=most,
         placeholder=" ...",
     )
-    yield from room.wrap(text) or [first.rstrip()]
+    joined = room.wrap(_QUANTITY.sub(_GLUE, text))
+    yield from (line.replace(_GLUE, " ") for line in joined or [first.rstrip()])
 
 
 def with_last_wrapped(rows: Sequence[Sequence[str]], numeric: Sequence[int], width: int) -> Iterator[str]:

@@ -15,11 +15,11 @@ from .record_distribution import Distribution
 from .record_quantization import Quantization as Quantization
 from .record_reconciliation import Implied, Readiness, Reconciliation, RedundantSet
 from .record_structure import PrecisionNeed, Structure, Tokenizer, TransformersSupport
-from .record_trust import Code, PickleFile, Provenance
+from .record_trust import Code, PickleFile, Provenance, SmallFile
 from .record_verification import Verification
 
 STAGE = "inventory"
-STAGE_VERSION = 3
+STAGE_VERSION = 4
 
 
 class Identity(Value):
@@ -116,12 +116,21 @@ class Architecture(Value):
 
 
 class Shard(Value):
-    """One canonical tensor file."""
+    """One canonical tensor file.
+
+    Attributes:
+        path: in the release.
+        size: bytes.
+        tensors: that its header names.
+        dtypes: of them.
+        content: the hash by which the source vouches for it, `sha256:...` or `git:...`; empty for none.
+    """
 
     path: str
     size: int
     tensors: int
     dtypes: Sequence[str]
+    content: str = ""
 
 
 class InventoryFacts(Value):
@@ -156,6 +165,7 @@ class InventoryFacts(Value):
         code: of the release, read as text.
         pickles: listed by their opcodes, never loaded.
         provenance: licence, gating, lineage.
+        small_files: beside the weights, with the hash of what they hold.
         reconciliation: files, index, headers and config held against each other.
         readiness: whether the release is all there.
         redundant: weights beside the canonical set.
@@ -191,6 +201,7 @@ class InventoryFacts(Value):
     code: Code = Code()
     pickles: Sequence[PickleFile] = ()
     provenance: Provenance = Provenance()
+    small_files: Sequence[SmallFile] = ()
     reconciliation: Reconciliation = Reconciliation()
     readiness: Readiness = Readiness()
     redundant: Sequence[RedundantSet] = ()

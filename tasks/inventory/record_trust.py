@@ -118,6 +118,21 @@ class PickleFile(Value):
     error: str = ""
 
 
+class SmallFile(Value):
+    """One file beside the weights.
+
+    Attributes:
+        path: in the release.
+        size: bytes.
+        content: its hash, `sha256:...` or `git:...` (of the blob that git would make); empty where it is not
+            known: files that are not read and for which the source does not vouch.
+    """
+
+    path: str
+    size: int
+    content: str = ""
+
+
 class Provenance(Value):
     """Where the release says it comes from.
 

@@ -99,8 +99,8 @@ class Changed(Value):
 
     Attributes:
         topic: `architecture`, `layers`, `quantization`, `experts`, `precision`, `tokenizer`, `code`,
-            `support`, `totals`, `config` or `files`.
-        name: of the fact, or a JSON pointer into config.json.
+            `support`, `totals`, `config`, `weights` or `files`.
+        name: of the fact, a JSON pointer into config.json, or `content of FILE` with its hashes.
         before: None where there was none.
         after: None where it is gone.
     """
@@ -127,6 +127,7 @@ class StructuralDiff(Value):
         placed: layers and numbers a layer.
         changed: everything else, by topic in order of weight.
         more_config: config keys that differ beyond those listed.
+        uncompared: weight files that both have and of which no hash is known on both sides.
     """
 
     before: str
@@ -141,3 +142,4 @@ class StructuralDiff(Value):
     placed: Sequence[LayerChange] = ()
     changed: Sequence[Changed] = ()
     more_config: int = 0
+    uncompared: Sequence[str] = ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from day0.adapters.base.dtypes import FROM_SAFETENSORS
 
+from .content_changes import CONTENT, content_changes, uncompared
 from .fact_changes import KINDS, config_changes, fact_changes
 from .index_sets import format_indices, parse_indices
 from .record import InventoryFacts, InventoryRecord
@@ -15,9 +16,10 @@ from .tensor_changes import TensorChanges, one_is_announced, rows_of, tensor_cha
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
           "twelve")  # fmt: skip
 _MOST_IN_HEADLINE = 6
+_MOST_FILES = 4
 _TOPICS = (
     "architecture", "experts", "layers", "quantization", "precision", "embeddings", "tokenizer", "code",
-    "support", "totals", "config", "files",
+    "support", "totals", "config", "weights", "files",
 )  # fmt: skip
 _SHORT = {short: name for name, short in FROM_SAFETENSORS.items()}
 
@@ -27,7 +29,8 @@ def structural_diff(before: InventoryRecord, after: InventoryRecord) -> Structur
     old, new = before.facts, after.facts
     tensors = tensor_changes(old, new)
     config, more = config_changes(old, new)
-    changed = sorted((*fact_changes(old, new), *config), key=lambda change: _TOPICS.index(change.topic))
+    found = (*fact_changes(old, new), *config, *content_changes(old, new))
+    changed = sorted(found, key=lambda change: _TOPICS.index(change.topic))
     listed = (tensors.new, tensors.removed, tensors.dtypes, tensors.shapes, tensors.placed, changed)
     return StructuralDiff(
         before=_name(old),
@@ -42,6 +45,7 @@ def structural_diff(before: InventoryRecord, after: InventoryRecord) -> Structur
         placed=tensors.placed,
         changed=changed,
         more_config=more,
+        uncompared=uncompared(old, new),
     )
 
 
@@ -59,17 +63,45 @@ def _headline(
 ) -> str:
     told = list(_sentences(before, after, tensors, changed))
     if not told:
-        rest = [change for change in changed if change.topic not in ("files",)]
-        if rest:
-            return f"No tensor changed; {_count(len(rest), 'other fact')} did, the first is {rest[0].name}."
-        if one_is_announced(before, after):
-            return "Nothing changed of what a config tells."
-        return "Nothing structural changed; only the files did." if changed else "Nothing changed."
+        return _same_structure(before, after, changed)
     more = len(told) - _MOST_IN_HEADLINE
     text = ", ".join(told[:_MOST_IN_HEADLINE]) + (
         f" and {_count(more, 'further change')}" if more > 0 else ""
     )
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _same_structure(before: InventoryFacts, after: InventoryFacts, changed: Sequence[Changed]) -> str:
+    """What there is to say where no tensor's name, dtype, shape or place differs."""
+    held = [change for change in changed if change.name.startswith(CONTENT)]
+    rest = [change for change in changed if change not in held and change.topic != "files"]
+    if held and not rest:
+        return f"Same structure, other content: {_files(held)}."
+    if rest:
+        others = f"{_count(len(rest), 'other fact')} did, the first is {rest[0].name}"
+        return (
+            f"No tensor changed its form; {others}; other content: {_files(held)}."
+            if held
+            else (f"No tensor changed; {others}.")
+        )
+    if one_is_announced(before, after):
+        return "Nothing changed of what a config tells."
+    if changed:
+        return "Nothing structural changed; only the files did."
+    unread = uncompared(before, after)
+    if unread:
+        more = f" and {len(unread) - 1:,} more" if len(unread) > 1 else ""
+        return (
+            f"Nothing changed in what was compared; the bytes of {unread[0]}{more} were not: no hash is known on "
+            "both sides, and --verify makes one."
+        )
+    return "Nothing changed."
+
+
+def _files(held: Sequence[Changed]) -> str:
+    names = [change.name.removeprefix(CONTENT) for change in held]
+    shown, left = ", ".join(names[:_MOST_FILES]), len(names) - _MOST_FILES
+    return f"file{'s' if len(names) > 1 else ''} {shown}{f' and {left:,} more' if left > 0 else ''}"
 
 
 def _sentences(

@@ -52,6 +52,7 @@ from .repository_code import read_repository_code
 from .roles import look_around, place_groups
 from .row_widths import row_widths
 from .seen import Part, Seen
+from .small_files import content_of, read_small_files
 from .stored_weights import StoredWeights
 from .structure import read_structure
 from .support import read_support
@@ -68,6 +69,7 @@ _PARTS: tuple[Callable[[Seen], Part], ...] = (
     read_repository_code,
     read_pickles,
     read_provenance,
+    read_small_files,
     look_again,
     read_tied,
     read_implied,
@@ -200,12 +202,19 @@ def _identity(release: Release) -> Identity:
 
 
 def _shards(release: Release, listing: Listing) -> Sequence[Shard]:
-    sizes = {file.path: file.size for file in release.source.files()} if release.source else {}
+    listed = {file.path: file for file in release.source.files()} if release.source else {}
     shards = []
     for path in release.checkpoint.shards:
         held = listing.files.get(path)
         dtypes = tuple(sorted(held.dtypes)) if held else ()
+        file = listed.get(path)
         shards.append(
-            Shard(path=path, size=sizes.get(path, 0), tensors=held.tensors if held else 0, dtypes=dtypes)
+            Shard(
+                path=path,
+                size=file.size if file else 0,
+                tensors=held.tensors if held else 0,
+                dtypes=dtypes,
+                content=content_of(file) if file else "",
+            )
         )
     return shards
