@@ -45,20 +45,21 @@ main(requests, answers, os.path.join(home, "sources", "stack"))
 """
 
 
-def pack_sources(module: str) -> bytes:
-    """A zip with `day0_worker` below `worker/` and the stack's module below `stack/`.
+def pack_sources(module: str, *others: str) -> bytes:
+    """A zip with `day0_worker` below `worker/` and the stack's module and others below `stack/`.
 
     The `.py` files beside the stack's module go along, as do Day0's own stacks, from which a stack may
     derive; packages above them are sent empty. Nothing is imported to find them.
 
     Args:
         module: dotted name of the stack's module.
+        others: of modules that the stack is to find too, such as ways around.
 
     Raises:
-        InputError: E113, the module's source cannot be found or is larger than a stack should be.
+        InputError: E113, a module's source cannot be found or is larger than a stack should be.
     """
     files: dict[str, bytes] = {}
-    for name in ("day0_worker", "day0.adapters.targets.eager", module):
+    for name in ("day0_worker", "day0.adapters.targets.eager", module, *others):
         room = "worker" if name == "day0_worker" else "stack"
         for path, data in _files_of(name):
             files[f"{room}/{path}"] = data

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from day0_worker import NodeRun, Stack, StackError, describing, loading, operators, ranks
+from day0_worker import NodeRun, Stack, StackError, describing, loading, ranks
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf
 
@@ -83,8 +83,8 @@ class EagerStack(Stack):
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `Stack`."""
         placed, named = self.to_device([list(args), dict(kwargs)])
-        function = operators.resolve(op)
-        with self.timed(), torch.no_grad():
+        function = self.ways.operator(op)
+        with self.timed(), torch.no_grad(), self.ways.active():
             return function(*placed, **named)
 
     def load(self, folder: str, dtype: str) -> Dict[str, Any]:
@@ -95,11 +95,12 @@ class EagerStack(Stack):
 
     def score(self, tokens: List[List[int]]) -> Any:
         """See `Stack`."""
-        return loading.logits(self.loaded_model(), tokens, self.device)
+        with self.ways.active():
+            return loading.logits(self.loaded_model(), tokens, self.device)
 
     def generate(self, tokens: List[List[int]], new_tokens: int) -> Dict[str, Any]:
         """See `Stack`; by transformers' `generate`."""
-        with self.timed():
+        with self.timed(), self.ways.active():
             result = loading.continue_greedily(self.loaded_model(), tokens, new_tokens, self.device)
         return {**result, "peak_bytes": self.measure.peak_bytes}
 

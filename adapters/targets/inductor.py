@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
 from day0.adapters.targets.eager import EagerStack
-from day0_worker import NodeRun, operators
+from day0_worker import NodeRun
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.lifted import Compiled, LiftedNode, LiftedNodes
 from day0_worker.one_operator import ManyOperators, OneOperator
@@ -27,6 +28,8 @@ class InductorStack(EagerStack):
         super().__init__(device, count, dtype, options)
         self._nodes = LiftedNodes(self, self.shelf, self._compile)
         self._compiled_model: Any = None
+        if self.ways.table():
+            importlib.import_module("torch._inductor.decomposition").decompositions.update(self.ways.table())
 
     def offered(self) -> List[str]:
         """See `EagerStack`; `generate` is left out: each new length would compile anew."""
@@ -52,7 +55,7 @@ class InductorStack(EagerStack):
         """See `Stack`; compiles the one operator, 2 to 10 s."""
         placed, named = self.to_device([list(args), dict(kwargs)])
         torch.compiler.reset()
-        compiled: Any = torch.compile(operators.resolve(op), dynamic=False)
+        compiled: Any = torch.compile(self.ways.operator(op), dynamic=False)
         with torch.no_grad():
             compiled(*_copies(placed), **_copies(named))
             with self.timed():
@@ -64,7 +67,7 @@ class InductorStack(EagerStack):
 
     def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
         placed = [(job.op, self.to_device([list(job.args), dict(job.kwargs)])) for job in jobs]
-        many = ManyOperators([OneOperator(operators.resolve(op), *given) for op, given in placed])
+        many = ManyOperators([OneOperator(self.ways.operator(op), *given) for op, given in placed])
         torch.compiler.reset()
         compiled: Any = torch.compile(many, dynamic=False)
         with torch.no_grad():

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import onnxruntime
 import torch
 
-from day0_worker import NodeRun, Stack, StackError, describing, operators
+from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.lifted import Compiled, LiftedNodes
 from day0_worker.one_operator import ManyOperators, OneOperator
@@ -78,7 +78,7 @@ class OnnxRuntimeStack(Stack):
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `Stack`; exports the one operator, unless the last call was its like with other values."""
-        one = OneOperator(operators.resolve(op), args, kwargs)
+        one = OneOperator(self.ways.operator(op), args, kwargs)
         signature, compiled = self._last_operator
         if compiled is None or signature != one.signature:
             names = [f"input_{index}" for index in range(len(one.inputs))]
@@ -93,14 +93,15 @@ class OnnxRuntimeStack(Stack):
         return in_one_graph(self, jobs, self._run_graph)
 
     def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
-        many = ManyOperators([OneOperator(operators.resolve(job.op), job.args, job.kwargs) for job in jobs])
+        many = ManyOperators([OneOperator(self.ways.operator(job.op), job.args, job.kwargs) for job in jobs])
         compiled = self._compile(many, many.inputs, [f"input_{index}" for index in range(len(many.inputs))])
         with self.timed():
             outputs = compiled(many.inputs)
         return many.results(outputs)
 
     def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
-        program = torch.onnx.export(module, tuple(inputs), dynamo=True, input_names=names, verbose=False)
+        given = self.ways.exported(module, inputs) if self.ways.table() else module
+        program = torch.onnx.export(given, tuple(inputs), dynamo=True, input_names=names, verbose=False)
         if program is None:
             raise StackError("torch.onnx.export gave no program")
         session = _session(program.model_proto.SerializeToString(), self.provider, inputs)

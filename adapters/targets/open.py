@@ -9,6 +9,7 @@ from pathlib import Path
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.worker import Worker, WorkerPlan
 from day0.adapters.base.worker_sources import pack_sources
+from day0.adapters.workarounds.registry import named_in
 
 from .registry import find_stack
 from .target import WorkerTarget
@@ -33,9 +34,11 @@ def open_target(
         log: file to which the worker's standard error is appended.
 
     Raises:
-        InputError: E111, unknown stack; E112, a name claimed twice; E113, its source is not there.
+        InputError: E111, unknown stack; E112, a name claimed twice; E113, its source is not there; E174 and
+            E175, a way around that `?with=` names.
     """
     reference = find_stack(spec.stack)
+    ways = named_in(spec)
     plan = WorkerPlan(
         hello={
             "stack": reference,
@@ -43,8 +46,9 @@ def open_target(
             "count": spec.count,
             "dtype": spec.dtype,
             "options": dict(spec.options),
+            "workarounds": dict(ways),
         },
-        sources=pack_sources(reference.partition(":")[0]),
+        sources=pack_sources(reference.partition(":")[0], *(way.partition(":")[0] for way in ways.values())),
         command=tuple(command),
         memory_limit=memory_limit,
         log=log,

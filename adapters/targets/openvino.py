@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import openvino
 import torch
 
-from day0_worker import NodeRun, Stack, StackError, describing, operators
+from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.lifted import Compiled, LiftedNodes
 from day0_worker.one_operator import ManyOperators, OneOperator
@@ -67,7 +67,7 @@ class OpenVinoStack(Stack):
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `Stack`; converts the one operator."""
-        one = OneOperator(operators.resolve(op), args, kwargs)
+        one = OneOperator(self.ways.operator(op), args, kwargs)
         compiled = self._compile(one, one.inputs, [])
         with self.timed():
             outputs = compiled(one.inputs)
@@ -78,7 +78,7 @@ class OpenVinoStack(Stack):
         return in_one_graph(self, jobs, self._run_graph)
 
     def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
-        many = ManyOperators([OneOperator(operators.resolve(job.op), job.args, job.kwargs) for job in jobs])
+        many = ManyOperators([OneOperator(self.ways.operator(job.op), job.args, job.kwargs) for job in jobs])
         compiled = self._compile(many, many.inputs, [])
         with self.timed():
             outputs = compiled(many.inputs)
@@ -87,7 +87,7 @@ class OpenVinoStack(Stack):
     def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
         if any(tensor.dtype is torch.bfloat16 for tensor in inputs):
             raise StackError("OpenVINO's Python interface takes no bf16 tensors", "dtype")
-        exported = torch.export.export(module, tuple(inputs))
+        exported = self.ways.exported(module, inputs)
         given_names = list(exported.graph_signature.user_inputs)
         graph = openvino.convert_model(exported)
         # The plugin would compute in bf16 where the processor can.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 from day0_worker.dtypes import torch_dtype
 from day0_worker.stack import StackError
+from day0_worker.workarounds import apply_all
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +26,7 @@ def load_folder(
         folder: with config.json and safetensors files.
         dtype: short name in which weights are held.
         device: torch device type.
-        options: `attn` and `experts` choose the implementations.
+        options: `attn` and `experts` choose the implementations, `with` names ways around.
 
     Returns:
         The model and `missing`, `unexpected`, `mismatched`, `seconds`, `weight_bytes`.
@@ -46,6 +47,7 @@ def load_folder(
         ignore_mismatched_sizes=True,
         **chosen,
     )
+    apply_all(model, options)
     model = model.eval().to(device)
     report = {
         "missing": sorted(said["missing_keys"]),

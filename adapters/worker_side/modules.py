@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 from day0_worker.dtypes import torch_dtype
 from day0_worker.stack import StackError
 from day0_worker.trees import with_state
+from day0_worker.workarounds import Ways, apply_all
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,8 @@ def build_model(config: Mapping[str, Any], architecture: str, dtype: str, option
         config: config.json as JSON, quantisation taken out; only native model types.
         architecture: transformers class, e.g. `LlamaForCausalLM`.
         dtype: short name for weights and activations.
-        options: `attn` and `experts` choose the implementations; other keys are not for this function.
+        options: `attn` and `experts` choose the implementations, `with` names ways around; other keys are
+            not for this function.
 
     Raises:
         StackError: `import` without transformers, `unsupported` where this transformers does not know the
@@ -51,6 +53,7 @@ def build_model(config: Mapping[str, Any], architecture: str, dtype: str, option
         model: Any = model_class._from_config(parsed, dtype=torch_dtype(dtype), **chosen)
     _keep_in_fp32(model, torch_dtype(dtype))
     model.eval()
+    apply_all(model, options)
     return model
 
 
@@ -121,6 +124,7 @@ class NodeModules:
     ) -> None:
         self.model: Any = build_model(config, architecture, dtype, options)
         self.device = device
+        self._ways = Ways(options)
         self._caches: Dict[str, Any] = {}
         self._empty: Dict[str, Dict[str, torch.Tensor]] = {}
         self._real_buffers: Set[str] = set()
@@ -204,7 +208,7 @@ class NodeModules:
         try:
             if weights is not None:
                 self.load(node, weights)
-            with torch.no_grad():
+            with torch.no_grad(), self._ways.active():
                 return module(*with_state(list(args), cache), **with_state(dict(kwargs), cache))
         finally:
             if not keep:

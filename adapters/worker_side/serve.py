@@ -15,6 +15,7 @@ from day0_worker.batches import OperatorJob, OperatorResult
 from day0_worker.measure import Measure
 from day0_worker.ranks import thread_count
 from day0_worker.stack import STACK_API, NodeRun, Stack, StackError
+from day0_worker.workarounds import announce
 
 PROTOCOL = 1
 Result = Tuple[Dict[str, Any], Mapping[str, Any]]
@@ -167,6 +168,7 @@ class _Server:
                 f"{request['stack']} was written for version {api} of the contract, this is {STACK_API}",
                 "unsupported",
             )
+        announce(request.get("workarounds", {}), self._sources)
         self._stack = stack(request["device"], request["count"], request["dtype"], request["options"])
         self._stack.reference, self._stack.sources = request["stack"], self._sources
         self._stack.threads = thread_count()
@@ -184,6 +186,7 @@ class _Server:
 
         args, kwargs = decode_arguments(request["tree"], tensors)
         fragment = {**request["fragment"], "config": decode(request["fragment"]["config"], {})}
+        args, kwargs = self._loaded().ways.received(fragment["node"], (args, kwargs))
         handle = self._loaded().prepare(fragment, args, kwargs, request["mode"], request["weights"])
         return {"handle": handle}, {}
 
@@ -196,8 +199,10 @@ class _Server:
         weights = None
         if expressions is not None:
             weights = {name: evaluate(expression, tensors) for name, expression in expressions.items()}
-        job = NodeRun(request["handle"], request["node"], weights, args, kwargs, request["state"])
-        return self._measured(lambda stack: stack.run(job))
+        node, ways = request["node"], self._loaded().ways
+        args, kwargs = ways.received(node, (args, kwargs))
+        job = NodeRun(request["handle"], node, weights, args, kwargs, request["state"])
+        return self._measured(lambda stack: ways.returned(node, stack.run(job)))
 
     def _forget(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
         self._loaded().forget(request["state"])

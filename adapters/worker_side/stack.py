@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 
 from day0_worker.batches import OperatorJob, OperatorResult, one_by_one
 from day0_worker.measure import Measure
+from day0_worker.workarounds import Ways
 
 if TYPE_CHECKING:
     import torch
@@ -73,6 +74,8 @@ class Stack:
         reference: `module:Class` under which the worker loaded it; set by the worker.
         sources: folder with the modules that the parent sent; set by the worker.
         threads: of the process right after its imports; set by the worker.
+        ways: ways around that the target names; a stack takes operators from them and runs nodes, models and
+            exports inside of them.
         patience: seconds that one step of `run_ops` may take before the worker ends itself; 0: for ever.
     """
 
@@ -89,6 +92,7 @@ class Stack:
         self.count = count
         self.dtype = dtype
         self.options = dict(options)
+        self.ways = Ways(options)
         self.begin_call()
 
     def begin_call(self) -> None:
