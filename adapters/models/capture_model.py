@@ -10,6 +10,7 @@ from ..base.operator_capture import Capture, CaptureRequest
 from ..base.values import Anomaly
 from .architecture import BuiltModel, build_meta_model, declared_dtype
 from .capture import phases_of
+from .graph_capture import capture_graphs
 from .merging import merged
 from .static_kernels import kernels_of_config, kernels_of_model, kernels_of_type
 
@@ -57,6 +58,10 @@ def capture_parts(config: Mapping[str, Any], request: CaptureRequest) -> Iterato
 def _phases(built: BuiltModel, request: CaptureRequest) -> Iterator[Capture]:
     anomalies: list[Anomaly] = []
     dtype = built.dtype
+    if request.mode == "graph":
+        graphs, anomalies = capture_graphs(built.model, request.device)
+        yield Capture(request=request, calls=graphs.calls, anomalies=anomalies, captured_dtype=dtype)
+        return
     for found in phases_of(built.model, built.model.config, device=request.device, report=anomalies.append):
         yield Capture(
             request=request,

@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils.backend_registration import rename_privateuse1_backend
 
 CAPABILITY = (9, 0)
@@ -66,6 +67,10 @@ class ClaimedDevice:
                 )
             yield
 
+    def mode(self) -> TorchFunctionMode:
+        """A mode in which all code is told so, for runs that are not recorded."""
+        return _Claiming(self)
+
     def _by_function(self) -> Mapping[Any, Callable[[torch.Tensor], Any]]:
         tensor = torch.Tensor
         answers: dict[Any, Callable[[torch.Tensor], Any]] = {
@@ -78,6 +83,22 @@ class ClaimedDevice:
         if (move := getattr(tensor, self.type, None)) is not None:  # `x.cuda()`
             answers[move] = _itself
         return answers
+
+
+class _Claiming(TorchFunctionMode):
+    """Answers for the claimed device and hands everything else on."""
+
+    def __init__(self, claim: ClaimedDevice) -> None:
+        super().__init__()
+        self._claim = claim
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        asked, answer = self._claim.answer(func, args)
+        if asked:
+            return answer
+        return func(*self._claim.translated(tuple(args)), **self._claim.translated(dict(kwargs or {})))
 
 
 def _saying(answer: bool) -> Callable[[torch.Tensor], bool]:

@@ -127,12 +127,12 @@ def _groups(model: torch.nn.Module) -> list[list[torch.nn.Module]]:
         if isinstance(module, torch.nn.ModuleList):
             alike: dict[Hashable, list[torch.nn.Module]] = {}
             for child in module:
-                alike.setdefault(_structure(child), []).append(child)
+                alike.setdefault(structure_of(child), []).append(child)
             groups.extend(alike.values())
     return groups
 
 
-def _structure(module: torch.nn.Module) -> Hashable:
+def structure_of(module: torch.nn.Module) -> Hashable:
     """Equal for modules that are built alike: classes, plain attributes, parameter shapes."""
     parts: list[Hashable] = []
     for name, child in module.named_modules():
