@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from day0_worker import NodeRun, Stack, StackError, describing, loading, ranks
+from day0_worker import NodeRun, Stack, StackError, describing, host_fallback, loading, ranks
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf
 
@@ -23,6 +23,7 @@ class EagerStack(Stack):
         super().__init__(device, count, dtype, options)
         self.shelf = ModuleShelf(device, options)
         self._kept: Tuple[str, str] = ("", "")
+        self._fallen: Dict[str, List[Tuple[str, str]]] = {}
         self._model: Optional[torch.nn.Module] = None
 
     def engine_version(self) -> str:
@@ -82,10 +83,29 @@ class EagerStack(Stack):
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `Stack`."""
-        placed, named = self.to_device([list(args), dict(kwargs)])
         function = self.ways.operator(op)
+        if self.device != "cpu":
+            self._watch(op, function, args, kwargs)
+        placed, named = self.to_device([list(args), dict(kwargs)])
         with self.timed(), torch.no_grad(), self.ways.active():
             return function(*placed, **named)
+
+    def _watch(self, op: str, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Runs it on tensors of its own, once for each tuple of dtypes, to see whether the host computes."""
+        # Not the tensors of the call itself: an operator in place would change them twice.
+        placed, named = self.to_device(host_fallback.copied([list(args), dict(kwargs)]))
+        key = f"{op} {host_fallback.dtypes_of([placed, named])}"
+        if key not in self._fallen:
+            try:
+                with torch.no_grad(), self.ways.active():
+                    found = host_fallback.watched(self.device, lambda: function(*placed, **named))
+            except Exception as error:
+                if host_fallback.lacks_too(error):
+                    raise StackError(f"{op} fell back to the host: {error}", "double_fault") from error
+                raise
+            self._fallen[key] = found
+        for fallen, evidence in self._fallen[key]:
+            self.remark("cpu_fallback", op, f"{fallen or op} was computed on the host", evidence)
 
     def load(self, folder: str, dtype: str) -> Dict[str, Any]:
         """See `Stack`; by transformers' `from_pretrained`."""

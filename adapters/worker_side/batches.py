@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from day0_worker.error_places import locate
+
 if TYPE_CHECKING:
     from day0_worker.stack import Stack
 
@@ -82,12 +84,22 @@ def in_one_graph(stack: Stack, jobs: Sequence[OperatorJob], execute: Work) -> Li
             continue
         results = _attempt(stack, part, execute)
         if len(results) < len(part):
-            middle = len(part) // 2
-            waiting += [part[middle:], part[:middle]]
+            waiting += _cut(part, results[0].error)
             continue
         for job, result in zip(part, results):  # noqa: B905  # equal lengths; Python 3.9 has no strict
             done[job.index] = result
     return [done[job.index] for job in jobs]
+
+
+def _cut(part: List[OperatorJob], error: Optional[BaseException]) -> List[List[OperatorJob]]:
+    """What the error names apart from the rest, else two halves."""
+    texts = [str(error), str(error.__cause__) if error is not None else ""]
+    named = locate("\n".join(texts)).get("op", "")
+    suspects = [job for job in part if job.op == named]
+    if suspects and len(suspects) < len(part):
+        return [[job for job in part if job.op != named], suspects]
+    middle = len(part) // 2
+    return [part[middle:], part[:middle]]
 
 
 def _attempt(stack: Stack, jobs: Sequence[OperatorJob], work: Work) -> List[OperatorResult]:

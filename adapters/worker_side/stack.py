@@ -21,6 +21,7 @@ ERROR_KINDS = (
     "dtype",  # it has one, but not for these dtypes
     "shape",  # it has one, but not for these shapes or attributes
     "key_mismatch",  # the loader's names or shapes do not fit the checkpoint
+    "double_fault",  # the operator fell back to the host, which has no kernel for it either
     "memory",  # the device or process ran out of memory
     "import",  # a package that the stack needs is not there
     "unsupported",  # the stack does not claim to do this
