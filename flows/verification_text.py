@@ -29,12 +29,15 @@ def verification_lines(verification: Verification | None) -> Iterator[tuple[str,
         "verified",
         f"{bytes_text(verification.bytes)} in {plural(len(verification.shards), 'file')}: {told}",
     )
+    left = verification.partly_checked + verification.unchecked
     yield (
         "verified",
         f"{exact_text(verification.nan)} NaN, {exact_text(verification.inf)} infinite elements, "
         f"{plural(verification.zero_tensors, 'tensor')} of zeros, of {exact_text(verification.tensors)} "
-        f"looked at; {verification.partly_checked + verification.unchecked} not looked at in full",
+        f"looked at; {exact_text(left)} not looked at in full",
     )
+    if verification.earlier:
+        yield "verified", "by an earlier --verify; the files are the ones that it read"
     largest = next((row for row in verification.patterns if row.checked == "full" and row.worst), None)
     if largest is not None:
         yield (

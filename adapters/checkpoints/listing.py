@@ -12,6 +12,7 @@ from day0.adapters.sources.hub_settings import why_offline
 from .naming import families, pickle_files
 from .plain import PlainCheckpoint
 
+_OFFLINE = "E109"  # as the hub's own refusal
 SUFFIXES = (".safetensors", ".gguf")
 
 
@@ -48,9 +49,13 @@ def listing_checkpoint(source: Source, why: str | AccessError) -> PlainCheckpoin
         f"{len(weights)} weight files with {sum(sizes[path] for path in weights)} bytes, {hashed} of them "
         f"with a sha256; {reason}"
     )
-    evidence = "" if isinstance(why, str) else f"{why.code}: {why.remedy}"
+    evidence = f"{_OFFLINE}: {_remedy()}" if isinstance(why, str) else f"{why.code}: {why.remedy}"
     anomaly = Anomaly(code="listing_only", subject="release", message=message, evidence=evidence)
     return PlainCheckpoint("none", weights, [anomaly])
+
+
+def _remedy() -> str:
+    return f"{why_offline()[1]}, or download the release first."
 
 
 def _canonical(sizes: Mapping[str, int]) -> Sequence[str]:

@@ -77,6 +77,7 @@ class Verification(Value):
         inf: elements over all tensors.
         zero_tensors: over all tensors, biases and side tensors included.
         patterns: of all tensors, those with NaN or infinity first, then those of zeros, then by magnitude.
+        earlier: whether an earlier run read the bytes; the files have had the same identities since.
     """
 
     shards: Sequence[VerifiedShard]
@@ -88,3 +89,4 @@ class Verification(Value):
     inf: int
     zero_tensors: int
     patterns: Sequence[ContentPattern]
+    earlier: bool = False

@@ -92,8 +92,8 @@ def _same_structure(before: InventoryFacts, after: InventoryFacts, changed: Sequ
     if unread:
         more = f" and {len(unread) - 1:,} more" if len(unread) > 1 else ""
         return (
-            f"Nothing changed in what was compared; the bytes of {unread[0]}{more} were not: no hash is known on "
-            "both sides, and --verify makes one."
+            f"Nothing changed in what was compared; the bytes of {unread[0]}{more} were not: no hash "
+            "is known on both sides, and --verify makes one."
         )
     return "Nothing changed."
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from day0.adapters.base.progress import log_progress
+from day0.adapters.base.release import Release
 from day0.adapters.base.values import digest
 
-from ..job import RecordRef, StageJob, reuse_or_run
+from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
+from .earlier import find_verified, find_whole, is_withheld, keep_verified, keep_whole, with_verified
 from .record import STAGE, STAGE_VERSION, InventoryRecord
 
 
@@ -23,6 +25,60 @@ def run(job: StageJob) -> RecordRef:
     from .take import take_inventory
 
     release = open_release(job.model, job.revision)
+    if is_withheld(release) and not job.options.verify:
+        whole = find_whole(job, release)
+        if whole is not None:  # its files are these, and what was read of them then cannot be read now
+            return RecordRef(
+                stage=STAGE, target=job.target, key=whole.key, verdict=whole.verdict, reused=True
+            )
+    inputs = _inputs(job, release)
+    expected = job.options.expected or release.checkpoint.format == "none"
+    if expected:
+        from .implied import implied_by
+
+        inputs["implied_by"] = implied_by()
+    contents = None
+    if job.options.verify:
+        from .verify import verify_weights  # with numpy, which headers do not need
+
+        contents = verify_weights(release, job.run_store, log_progress)
+        inputs["contents"] = contents.digest
+    verified = None if job.options.verify else find_verified(job.run_store, release)
+    if verified is not None:
+        inputs["verified"] = digest(verified.model_dump(mode="json"))
+
+    def compute() -> InventoryRecord:
+        record = take_inventory(
+            release, expected=expected, layouts=job.options.layouts, progress=log_progress
+        )
+        if contents is not None:
+            from .verification import with_verification
+
+            record = with_verification(record, contents)
+        elif verified is not None:
+            record = with_verified(record, verified)
+        unanswered = [item.subject.name for item in record.findings if item.code == "INV098"]
+        if unanswered:
+            raise _Unanswered(record, unanswered)
+        return record
+
+    try:
+        key = record_key(STAGE, STAGE_VERSION, inputs)
+        taken = reuse_or_run(job, InventoryRecord, STAGE, key, compute)
+    except _Unanswered as partial:  # must not be taken for what a later run finds, when all can be read
+        record = partial.record
+        inputs["unanswered"] = digest(sorted(partial.files))
+        key = record_key(STAGE, STAGE_VERSION, inputs)
+        return reuse_or_run(job, InventoryRecord, STAGE, key, lambda: record)
+    if contents is not None:
+        keep_verified(job.run_store, release, read_ref(job, InventoryRecord, taken))
+    if not is_withheld(release):
+        keep_whole(job, release, taken.key)
+    return taken
+
+
+def _inputs(job: StageJob, release: Release) -> dict[str, str]:
+    """What the record depends on, but for what the config implies and the bytes of the weights."""
     files = release.source.files() if release.source else ()
     left_out = release.source.anomalies if release.source else ()
     inputs = {
@@ -36,39 +92,9 @@ def run(job: StageJob) -> RecordRef:
     unread = [item.subject for item in release.checkpoint.anomalies if item.code == "shard_unreadable"]
     if unread:  # a server that is well again gives a record of its own
         inputs["unread"] = digest(sorted(unread))
-    layouts = job.options.layouts
-    if layouts:
-        inputs["layouts"] = digest(list(layouts))
-    expected = job.options.expected or release.checkpoint.format == "none"
-    if expected:
-        from .implied import implied_by
-
-        inputs["implied_by"] = implied_by()
-    contents = None
-    if job.options.verify:
-        from .verify import verify_weights  # with numpy, which headers do not need
-
-        contents = verify_weights(release, job.run_store, log_progress)
-        inputs["contents"] = contents.digest
-
-    def compute() -> InventoryRecord:
-        record = take_inventory(release, expected=expected, layouts=layouts, progress=log_progress)
-        if contents is not None:
-            from .verification import with_verification
-
-            record = with_verification(record, contents)
-        unanswered = [item.subject.name for item in record.findings if item.code == "INV098"]
-        if unanswered:
-            raise _Unanswered(record, unanswered)
-        return record
-
-    try:
-        return reuse_or_run(job, InventoryRecord, STAGE, record_key(STAGE, STAGE_VERSION, inputs), compute)
-    except _Unanswered as partial:  # must not be taken for what a later run finds, when all can be read
-        record = partial.record
-        inputs["unanswered"] = digest(sorted(partial.files))
-        key = record_key(STAGE, STAGE_VERSION, inputs)
-        return reuse_or_run(job, InventoryRecord, STAGE, key, lambda: record)
+    if job.options.layouts:
+        inputs["layouts"] = digest(list(job.options.layouts))
+    return inputs
 
 
 class _Unanswered(Exception):

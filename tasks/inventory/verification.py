@@ -10,6 +10,7 @@ from day0.adapters.base.values import from_json_number, json_number
 from .. import thresholds
 from ..finding import Finding, Severity, Subject, make_finding
 from .pattern_lookup import PatternLookup
+from .readable import plural
 from .record import InventoryRecord
 from .record_verification import ContentPattern, Verification, VerifiedShard
 from .verify import Contents, ShardContent, TensorContent
@@ -153,17 +154,17 @@ def _shard_findings(shards: Iterable[VerifiedShard]) -> Iterator[Finding]:
         subject = Subject(kind="file", name=shard.path)
         if shard.state == "differs":
             got = f"has the hash {shard.sha256}" if shard.sha256 else "came twice with another hash"
-            message = f"{shard.path} ({shard.size} bytes) {got}, the source gives {shard.expected}"
+            message = f"{shard.path} ({shard.size:,} bytes) {got}, the source gives {shard.expected}"
             yield make_finding("INV080", subject, message, evidence=[shard.path])
         elif shard.state in ("changed", "damaged"):
             how = (
-                "although its size, inode and time of change are the same"
+                "its size, inode and time of change are the same as then"
                 if shard.state == "damaged"
-                else "and so has its size, inode or time of change"
+                else "its size, inode or time of change is another than then, too"
             )
             message = (
-                f"{shard.path} ({shard.size} bytes) has the hash {shard.sha256}; when it was last verified "
-                f"it had {shard.expected}, {how}"
+                f"{shard.path} ({shard.size:,} bytes) has the hash {shard.sha256} and had {shard.expected} "
+                f"when it was last verified; {how}"
             )
             severity: Severity | None = "error" if shard.state == "damaged" else None
             yield make_finding("INV081", subject, message, evidence=[shard.path], severity=severity)
@@ -172,8 +173,8 @@ def _shard_findings(shards: Iterable[VerifiedShard]) -> Iterator[Finding]:
     recorded = [shard for shard in shards if shard.state == "recorded"]
     if recorded:
         message = (
-            f"the source gives no hash for {len(recorded)} tensor files; those that were computed now are "
-            "remembered in the run store, and the next verification is held against them"
+            f"the source gives no hash for {plural(len(recorded), 'tensor file')}; what was computed now is "
+            "remembered in the run store, and the next verification is held against it"
         )
         evidence = [shard.path for shard in recorded[:_EXAMPLES]]
         yield make_finding("INV087", Subject(kind="model", name="weights"), message, evidence=evidence)
@@ -185,14 +186,18 @@ def _number_findings(patterns: Iterable[ContentPattern], norm_adds_one: bool) ->
         subject = Subject(kind="tensor", name=row.examples[0] if row.examples else row.worst or row.pattern)
         if row.nan or row.inf:
             message = (
-                f"{row.bad_tensors} of {row.tensors} tensors {where} hold {row.nan} NaN and {row.inf} "
-                "infinite elements"
+                f"{row.bad_tensors:,} of {plural(row.tensors, 'tensor')} {where} "
+                f"{'holds' if row.bad_tensors == 1 else 'hold'} {row.nan:,} NaN and "
+                f"{plural(row.inf, 'infinite element')}"
             )
             # A mask is built of minus infinity.
             severity: Severity | None = "warning" if row.role == "buffer" else None
             yield make_finding("INV082", subject, message, evidence=row.examples, severity=severity)
         if row.zero_tensors and _must_not_vanish(row, norm_adds_one):
-            message = f"{row.zero_tensors} of {row.tensors} tensors {where} are zero throughout"
+            message = (
+                f"{row.zero_tensors:,} of {plural(row.tensors, 'tensor')} {where} "
+                f"{'is' if row.zero_tensors == 1 else 'are'} zero throughout"
+            )
             yield make_finding("INV083", subject, message, evidence=row.examples)
         limit, top = thresholds.INVENTORY_MAX_WEIGHT, from_json_number(row.max_abs)
         if top > limit and row.role not in _NOT_WEIGHTS and row.dtype in ("bf16", "fp16", "fp32", "fp64"):
@@ -218,8 +223,8 @@ def _left_open(verification: Verification) -> Iterator[Finding]:
         return
     formats = sorted({row.dtype for row in verification.patterns if row.checked != "full"})
     message = (
-        f"the numbers of {verification.unchecked} tensors were not looked at, and of "
-        f"{verification.partly_checked} more only whether all are zero"
+        f"the numbers of {plural(verification.unchecked, 'tensor')} were not looked at, and of "
+        f"{verification.partly_checked:,} more only whether all are zero"
         + (f" (stored as {', '.join(formats)})" if formats else "")
     )
     yield make_finding("INV085", Subject(kind="model", name="weights"), message)
