@@ -75,7 +75,8 @@ class RegistryRow(Value):
         tried: marks of the captured calls that ran, see `mark_of`; sorted.
         checks: what was done: `example`, `signatures`, `ranges`, `attributes`.
         schema_hash: of the operator's schema, which changes between versions of torch.
-        generator: of the calls and inputs: `captured` or `opinfo`; a declared row: the list's form.
+        generator: of the calls and inputs: `captured`, `opinfo` or `sweep` (a model's call in another dtype
+            or rank); of a declared row: the list's form.
         date: day of the probe (UTC, `2026-01-31`), where the run gave one.
         log: the last lines of a worker that died.
         issue: address of an issue that tells of it.

@@ -9,9 +9,16 @@ import torch
 
 from day0_worker.operators import call_dtype, resolve, with_strides
 
-SPREADS = ("unit", "wide")
-"""Ranges of floating inputs: standard normal, and magnitudes from 1e-3 to 20 with either sign, in which a
-function that is clamped or approximated outside a small range shows it."""
+SPREADS = ("unit", "wide", "large", "odd")
+"""Ranges of floating inputs: standard normal; magnitudes from 1e-3 to 20 with either sign, in which a
+function that is clamped or approximated outside a small range shows it; whole numbers up to 3000, far beyond
+what activations reach, mixed with tiny ones; zeros, infinities and NaN among ordinary values."""
+
+_CHOSEN = {
+    "large": (1e-4, -1e-4, 1.0, -1.0, 48.0, -48.0, 192.0, -192.0, 3072.0, -3072.0),
+    "odd": (0.0, -0.0, 0.5, -0.5, 2.0, -2.0, math.inf, -math.inf, math.nan),
+}
+"""Values that every floating dtype of half precision or more holds without rounding, but for 1e-4."""
 
 _EXACT_INTEGERS = 256  # consecutive integers that bfloat16 holds exactly
 _WIDEST = 20.0
@@ -142,7 +149,10 @@ def _floats(request: Request, slot: Slot) -> torch.Tensor:
         return torch.rand(slot.shape, generator=request.generator) * 1.9 - 0.95
     if base == "nonzero":
         return torch.where(normal > 0, normal, torch.zeros(()))
-    if request.spread == "wide" and base not in _NARROW:
+    if request.spread in _CHOSEN and base not in _NARROW:
+        values = torch.tensor(_CHOSEN[request.spread])
+        normal = values[torch.randint(0, len(values), slot.shape, generator=request.generator)]
+    elif request.spread == "wide" and base not in _NARROW:
         exponent = torch.rand(slot.shape, generator=request.generator)
         magnitude = torch.exp(math.log(1e-3) + exponent * (math.log(_WIDEST) - math.log(1e-3)))
         normal = torch.sign(normal) * magnitude

@@ -55,7 +55,7 @@ def work_of(call: OperatorCall) -> Work:
     total = sum(size * width for size, width in zip(sizes, widths, strict=True))
     largest = max(size * width for size, width in zip(sizes, widths, strict=True))
     formula = _FLOPS.get(name)
-    if formula is not None:
+    if formula is not None and len(call.shapes) > 1:  # one tensor in two places counts as one
         return Work(total, formula(call))
     return Work(total + largest, float(max(sizes)))
 
@@ -65,8 +65,8 @@ def shares(calls: Iterable[OperatorCall]) -> Mapping[str, float]:
 
     A token of a prompt and a generated one count one half each, whatever their number: within a phase a call
     has the same share of one token's work as of the whole phase's. A short and a long prompt share the first
-    half, so that what only long prompts do counts too. A share is the mean of the share of bytes and the share
-    of operations, so that neither needs a machine's balance.
+    half, so that what only long prompts do counts too. A share is the mean of the share of bytes and the
+    share of operations, so that neither needs a machine's balance.
 
     Returns:
         A mapping whose keys are `share_key(call)`.

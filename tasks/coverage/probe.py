@@ -22,9 +22,10 @@ from day0.adapters.targets.open import open_target
 from ..job import RunOptions
 from ..verdict import Verdict
 from .needs import Need, group, on_target, request_of
+from .plan_probe import CHECKS
 from .prober import Prober
 from .record import CoveredOp, Gap
-from .statuses import SOUND, covered_ops, gaps_of, states_of
+from .statuses import RUNS, covered_ops, gaps_of, states_of
 
 
 class Probed(Value):
@@ -33,34 +34,31 @@ class Probed(Value):
     Attributes:
         target: as named.
         fingerprint: under which the rows hold.
+        verdict: `fail` for an operator that is missing, wrong or kills the worker, `unverified` for an
+            undecided one, `warn` for one that is slow or runs on the host.
         statuses: status -> number of operators.
         ops: every operator with its dtype tuple.
         gaps: those neither native nor rebuilt, by falling share of the work.
         known_before: rows that needed no probe.
         probed: rows tried now.
-        left: rows for which the time was too short.
+        left: rows for which the time was too short, or of which not everything could be tried.
+        beside: rows tried that nobody asked for, in other dtypes and ranks.
         seconds: spent on trying.
         registry: file in the run store that holds the rows.
     """
 
     target: str
     fingerprint: Fingerprint
+    verdict: Verdict
     statuses: Mapping[str, int]
     ops: Sequence[CoveredOp]
     gaps: Sequence[Gap]
     known_before: int
     probed: int
     left: int
+    beside: int
     seconds: float
     registry: str
-
-    @property
-    def verdict(self) -> Verdict:
-        """`fail` for a row that is missing, wrong or kills the worker, `unverified` for an undecided one."""
-        statuses = set(self.statuses) - set(SOUND)
-        if statuses - {"unknown"}:
-            return Verdict.FAIL
-        return Verdict.UNVERIFIED if statuses or self.left else Verdict.PASS
 
     def lines(self) -> Iterator[str]:
         """For a person: counts first, then the gaps."""
@@ -70,6 +68,8 @@ class Probed(Value):
             f"  {self.probed} rows tried in {self.seconds:.0f} s, {self.known_before} known before, "
             f"{self.left} left for another time"
         )
+        if self.beside:
+            yield f"  {self.beside} more in other dtypes and ranks"
         for gap in self.gaps:
             around = f"; way around: {gap.workaround}" if gap.workaround else ""
             yield f"  {gap.status} {gap.op}({','.join(gap.dtypes)}): {gap.evidence}{around}"
@@ -84,19 +84,22 @@ def probe_target(
     *,
     revision: str | None = None,
     refresh: bool = False,
+    sweep: bool = False,
     progress: Progress = silent,
     log: Path | None = None,
 ) -> Probed:
     """What `day0 probe [MODEL] --target T` does.
 
     Args:
-        model: whose operators are tried; None: those of the seed set.
+        model: whose operators are tried; None: those of the seed set and, where they are installed, of
+            torch's own operator tests.
         spec: the target.
         store: holds the registry.
         options: of the run; `probe_budget` bounds the time.
         revision: of the model.
         refresh: whether measured rows are tried again too.
-        progress: told of each row.
+        sweep: whether other dtypes and ranks are tried too while time is left.
+        progress: told of each batch.
         log: of the worker.
 
     Raises:
@@ -117,7 +120,16 @@ def probe_target(
                 code="E502",
                 remedy="The minimal run still says whether nodes execute.",
             )
-        return probe(calls, target, store, budget=options.probe_budget, refresh=refresh, progress=progress)
+        return probe(
+            calls,
+            target,
+            store,
+            budget=options.probe_budget,
+            refresh=refresh,
+            sweep=sweep,
+            extra=None if model else opinfo_needs(spec),
+            progress=progress,
+        )
 
 
 def _calls_of(
@@ -131,6 +143,13 @@ def _calls_of(
     return on_target(capture.calls, capture.captured_dtype, spec)
 
 
+def opinfo_needs(spec: TargetSpec) -> list[Need]:
+    """What torch's own operator tests call, in the target's dtype; nothing where they are not installed."""
+    from .opinfo import is_installed, opinfo_calls
+
+    return group(on_target(opinfo_calls(), "fp32", spec)) if is_installed() else []
+
+
 def probe(
     calls: Iterable[OperatorCall],
     target: Target,
@@ -138,13 +157,15 @@ def probe(
     *,
     budget: float = float("inf"),
     refresh: bool = False,
+    sweep: bool = False,
+    extra: Sequence[Need] | None = None,
     progress: Progress = silent,
 ) -> Probed:
     """Tries operators on a target and lays what was learnt over the registry in the run store.
 
     Rows measured under this very fingerprint are left alone, so that a probe that was killed goes on where it
-    was. Rows inherited from a related version come first, then those nobody has tried; within each, by share
-    of the work.
+    was. Rows inherited from a related version come first, then those that a support list declares, then those
+    of which nothing is known; within each, by share of the work.
 
     Args:
         calls: captured, in the dtype of the target.
@@ -152,43 +173,75 @@ def probe(
         store: holds the registry.
         budget: seconds.
         refresh: whether measured rows are tried again too.
-        progress: told of each row.
+        sweep: whether other dtypes and ranks are tried too while time is left.
+        extra: rows that nobody asked for, which are tried after those of the calls.
+        progress: told of each batch.
     """
-    fingerprint = target.describe().fingerprint
+    description = target.describe()
+    fingerprint = description.fingerprint
     registry = load_registry(store, target.spec.registry_name)
     needs = group(calls)
-    due = _due(needs, registry, fingerprint, refresh=refresh)
+    due = due_of(needs, registry, fingerprint, refresh=refresh)
     prober = Prober(
         target,
         fingerprint,
-        registry,
+        _without(registry, due, fingerprint) if refresh else registry,
         budget=budget,
         keep=lambda learnt: add_to_store(store, learnt),
         progress=progress,
     )
     prober.run(due)
-    states = states_of(needs, prober.registry, fingerprint)
-    ops = covered_ops(states, target.spec)
+    probed = prober.probed
+    if extra:
+        prober.run(due_of(extra, prober.registry, fingerprint), generator="opinfo")
+    if sweep:
+        from .sweep import neighbours
+
+        beside = neighbours(needs, description.dtypes.get("activations", ()))
+        prober.run(due_of(beside, prober.registry, fingerprint), deep=False, generator="sweep")
+    ops = covered_ops(states_of(needs, prober.registry, fingerprint), target.spec)
+    left = len(due_of(needs, prober.registry, fingerprint))
     return Probed(
         target=str(target.spec),
         fingerprint=fingerprint,
+        verdict=_verdict(ops, left),
         statuses=dict(sorted(Counter(entry.status for entry in ops).items())),
         ops=ops,
         gaps=gaps_of(ops),
         known_before=len(needs) - len(due),
-        probed=prober.probed,
-        left=sum(_grade(need, prober.registry, fingerprint) != "measured" for need in due),
+        probed=probed,
+        left=left,
+        beside=prober.probed - probed,
         seconds=prober.seconds,
         registry=store.path(store_path(target.spec.registry_name)),
     )
 
 
-def _due(needs: Sequence[Need], registry: Registry, fingerprint: Fingerprint, *, refresh: bool) -> list[Need]:
-    order = {"inherited": 0, "declared": 1, "": 2, "measured": 3}
-    graded = [(order[_grade(need, registry, fingerprint)], need) for need in needs]
-    return [need for rank, need in sorted(graded, key=lambda pair: pair[0]) if refresh or rank < 3]
+def due_of(
+    needs: Sequence[Need], registry: Registry, fingerprint: Fingerprint, *, refresh: bool = False
+) -> list[Need]:
+    """What is to be tried, the first thing first: rows that nobody tried here, and those half tried."""
+    due = [need for need in needs if refresh or _wants(need, registry, fingerprint)]
+    return sorted(due, key=lambda need: registry.probe_rank(need.key, fingerprint))
 
 
-def _grade(need: Need, registry: Registry, fingerprint: Fingerprint) -> str:
-    known = registry.lookup(need.key, fingerprint)
-    return known.grade if known else ""
+def _wants(need: Need, registry: Registry, fingerprint: Fingerprint) -> bool:
+    if registry.needs_probe(need.key, fingerprint, [call.signature for call in need.calls]):
+        return True
+    row = registry.rows[need.key, fingerprint.digest]
+    return row.status in RUNS and row.generator != "sweep" and not set(CHECKS) <= set(row.checks)
+
+
+def _without(registry: Registry, needs: Sequence[Need], fingerprint: Fingerprint) -> Registry:
+    gone = {(need.key, fingerprint.digest) for need in needs}
+    kept = {place: row for place, row in registry.rows.items() if place not in gone}
+    return Registry(registry.name, kept, registry.fingerprints, registry.declared)
+
+
+def _verdict(ops: Sequence[CoveredOp], left: int) -> Verdict:
+    statuses = {entry.status for entry in ops}
+    if statuses - {*RUNS, "unknown"}:
+        return Verdict.FAIL
+    if left or "unknown" in statuses:
+        return Verdict.UNVERIFIED
+    return Verdict.WARN if statuses - {"native", "decomposed"} else Verdict.PASS

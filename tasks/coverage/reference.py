@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +25,13 @@ class Reference:
         like: one for each output, in the dtype and shape that the call itself gives; None where no kernel of
             this process could tell.
         kind: `fp64`, `fp32`, `loop` (a plain fp64 formula) or `own` (the call's own dtypes).
+        seconds: that the call took in its own dtypes; 0 where it does not run in them.
     """
 
     values: Sequence[Any]
     like: Sequence[Any] | None
     kind: str
+    seconds: float = 0.0
 
 
 class NoReference(Exception):
@@ -45,17 +48,19 @@ def compute_reference(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) 
     Raises:
         NoReference: no precision works.
     """
+    began = time.perf_counter()
     like = _attempt(call, tensors)
+    seconds = 0.0 if like is None else time.perf_counter() - began
     if call["op"] in _LOOPS:
-        return Reference([_LOOPS[call["op"]](call, tensors)], like, "loop")
+        return Reference([_LOOPS[call["op"]](call, tensors)], like, "loop", seconds)
     for kind, dtype in (("fp64", "fp64"), ("fp32", "fp32")):
         widened = _widened(call, dtype)
         values = _attempt(widened, [_widen(tensor, dtype) for tensor in tensors])
         if values is not None:
-            return Reference(values, like, kind)
+            return Reference(values, like, kind, seconds)
     if like is None:
         raise NoReference(f"{call['op']} runs on the CPU in no precision")
-    return Reference(like, like, "own")
+    return Reference(like, like, "own", seconds)
 
 
 def flat_outputs(value: Any) -> list[Any]:

@@ -1,157 +1,140 @@
-"""One captured call replayed on a target and held against the reference: a registry row with its evidence."""
+"""One call that a target was given, held against the reference: its status, with what shows it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
-
-import torch
 
 from day0.adapters.base.errors import (
     RemoteError,
-    UnsupportedError,
     WorkerCrashed,
     WorkerError,
     WorkerOutOfMemory,
     WorkerTimeout,
-    WorkerUnusable,
 )
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.target import Target
-from day0.adapters.base.values import json_number
-from day0.adapters.registries.row import RegistryRow
-from day0_worker.operator_inputs import SPREADS, make_inputs
-from day0_worker.operators import resolve
+from day0.adapters.base.target import Answer
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Number, json_number
+from day0.adapters.registries.blame import layer_of
 from day0_worker.trees import decode
 
-from ..confirmed import confirmed
-from ..thresholds import PROBE_ELEMENTS
+from ..thresholds import SLOW_FACTOR, SLOW_SECONDS
 from .comparison import Comparison, compare
-from .reference import NoReference, Reference, compute_reference, flat_outputs
-from .shrink import shrink
+from .plan_probe import Trial
+from .reference import Reference, flat_outputs
 
-SEED = 20
-_RANGED = frozenset(
-    ["_softmax", "_log_softmax", "_safe_softmax", "logsumexp", "scaled_dot_product_attention"]
-)
 _LOG_LINES = 3
-
-_REMOTE = {
-    "missing_operator": ("missing", "library"),
-    "dtype": ("missing", "library"),
-    "shape": ("missing", "library"),
-    "unsupported": ("missing", "adapter"),
-    "runtime": ("missing", "runtime"),
-    "memory": ("unknown", "worker"),
-    "import": ("unknown", "adapter"),
-    "key_mismatch": ("unknown", "adapter"),
-}
-"""Kind of a stack's error -> status and layer at fault. What an error of the call itself would look like is
-ruled out
-before: the same call with the same inputs ran on the reference."""
+_UNDECIDED = ("memory", "import", "key_mismatch")
+"""Kinds of a stack's error that say nothing of the operator. What an error of the call itself would look like
+is ruled out before: the same call with the same inputs ran on the reference."""
 
 
-def replay(target: Target, call: OperatorCall, fingerprint: str, seed: int = SEED) -> RegistryRow:
-    """Runs a call on the target, once for each spread of inputs, and says what became of it.
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a trial.
 
-    A worker that dies or never answers is a result; the next call finds a fresh one.
+    Attributes:
+        trial: what was tried.
+        call: in the size in which it was replayed.
+        status: out of the design's vocabulary.
+        reason: one line; empty for a sound call that was compared in full.
+        layer: at fault, out of `registries.row.LAYERS`.
+        kind: of the stack's error, where it gave one.
+        error: largest deviation from the reference.
+        tolerance: what it was held against.
+        log: the last lines of a worker that died.
+        outputs: of a wrong call, by which it can be told what it is right for.
+    """
+
+    trial: Trial
+    call: OperatorCall
+    status: str
+    reason: str = ""
+    layer: str = ""
+    kind: str = ""
+    error: Number | None = None
+    tolerance: float | None = None
+    log: str = ""
+    outputs: Sequence[Any] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether the stack said that it does not run this call, for its shapes or attributes."""
+        return self.kind in ("shape", "unsupported", "runtime", "dtype", "missing_operator")
+
+
+def judge(
+    spec: TargetSpec, trial: Trial, call: OperatorCall, reference: Reference, answer: Answer | WorkerError
+) -> Outcome:
+    """The outcome of one call.
 
     Args:
-        target: must be able to run single operators.
-        call: as captured; replayed smaller where it is large.
-        fingerprint: digest of the target's fingerprint.
-        seed: of the inputs.
-
-    Raises:
-        WorkerUnusable: no worker starts at all.
-        UnsupportedError: the target runs no single operators.
+        spec: of the target.
+        trial: what was tried.
+        call: in the size in which it was replayed.
+        reference: what it should give.
+        answer: what the target gave.
     """
-    smaller = shrink(call, PROBE_ELEMENTS)
-    if smaller is None:
-        return _row(call, fingerprint, seed, status="unknown", reason="no smaller form of the call is valid")
-    facts: dict[str, Any] = {"status": "unknown", "reason": ""}
-    for spread in _spreads(smaller):
-        facts = _once(target, smaller, seed, spread, facts)
-        if facts["status"] != "native":
-            break
-    return _row(smaller, fingerprint, seed, **facts)
+    if isinstance(answer, WorkerError):
+        return _failed(spec, trial, call, answer)
+    outputs = outputs_of(answer)
+    found = compare(call.op, outputs, reference)
+    facts: dict[str, Any] = {"error": _number(found), "tolerance": found.tolerance}
+    if not found.agrees:
+        reason = f"{found.reason} ({trial.asked.spread} inputs)"
+        layer = "compiler" if layer_of(spec.stack, "missing_operator") == "compiler" else "library"
+        return Outcome(trial, call, "wrong", reason, layer, outputs=outputs, **facts)
+    fallback = next((one for one in answer.anomalies if one.code == "cpu_fallback"), None)
+    if fallback is not None:
+        reason = _line(f"it ran on the host: {fallback.evidence or fallback.message}")
+        return Outcome(trial, call, "fallback", reason, "adapter", **facts)
+    unmatched = reference.kind == "own" and not found.reason
+    reason = "no wider reference: compared in its own dtype" if unmatched else found.reason
+    return Outcome(trial, call, "native", reason, **facts)
 
 
-def _spreads(call: OperatorCall) -> Sequence[str]:
-    """Both ranges where a function of single values is at work; moving and adding values knows no range."""
-    floating = any(dtype.startswith(("fp", "bf", "complex")) for dtype in call.dtypes)
-    function = resolve(call.op)
-    ranged = torch.Tag.pointwise in function.tags or call.op.split(".")[1] in _RANGED
-    return SPREADS if floating and ranged else SPREADS[:1]
+def outputs_of(answer: Answer) -> Sequence[Any]:
+    """The tensors and numbers of an answer, in order."""
+    return flat_outputs(decode(answer.outputs.tree, answer.outputs.tensors))
 
 
-def _row(call: OperatorCall, fingerprint: str, seed: int, **facts: Any) -> RegistryRow:
-    return RegistryRow(
-        op=call.op,
-        dtypes=call.dtypes,
-        ranks=[len(shape) for shape in call.shapes],
-        result_dtype=call.result_dtype,
-        variant=call.variant,
-        shapes=call.shapes,
-        probe=call.signature,
-        seed=seed,
-        fingerprint=fingerprint,
-        **facts,
-    )
+def is_slow(answer: Answer, reference: Reference) -> bool:
+    """Whether a timing is beyond what the host's CPU takes for the same call by far."""
+    return reference.seconds > 0 and answer.seconds > max(SLOW_SECONDS, SLOW_FACTOR * reference.seconds)
 
 
-def _once(
-    target: Target, call: OperatorCall, seed: int, spread: str, before: Mapping[str, Any]
-) -> dict[str, Any]:
-    encoded = call.model_dump(mode="json")
-    tensors = make_inputs(encoded, seed, spread)
-    try:
-        reference = compute_reference(encoded, tensors)
-    except NoReference as error:
-        return {"status": "unknown", "reason": str(error)}
-    try:
-        answer = confirmed(lambda: target.run_op(call, [tensor.clone() for tensor in tensors]))
-    except (WorkerUnusable, UnsupportedError):
-        raise
-    except WorkerError as error:
-        return _failed(error)
-    outputs = flat_outputs(decode(answer.outputs.tree, answer.outputs.tensors))
-    return _judged(compare(call.op, outputs, reference), reference, spread, before)
+def slow(outcome: Outcome) -> Outcome:
+    """The outcome of a call that two timings showed to be slow."""
+    reason = f"takes more than {SLOW_FACTOR:.0f} times as long as on the host's CPU, in two timings"
+    return replace(outcome, status="slow", reason=reason, layer="library")
 
 
-def _judged(
-    outcome: Comparison, reference: Reference, spread: str, before: Mapping[str, Any]
-) -> dict[str, Any]:
-    error = None if outcome.error is None else json_number(float(f"{outcome.error:.2g}"))
-    facts = {"error": error, "tolerance": outcome.tolerance, "reason": outcome.reason}
-    if not outcome.agrees:
-        return {
-            **facts,
-            "status": "wrong",
-            "layer": "library",
-            "reason": f"{outcome.reason} ({spread} inputs)",
-        }
-    if reference.kind == "own" and not outcome.reason:
-        facts["reason"] = "no wider reference: compared in its own dtype"
-    earlier = before.get("error")
-    if isinstance(earlier, float) and (error is None or float(earlier) > float(error)):
-        facts |= {"error": earlier, "tolerance": before.get("tolerance")}
-    return {**facts, "status": "native"}
+def _number(found: Comparison) -> Any:
+    return None if found.error is None else json_number(float(f"{found.error:.2g}"))
 
 
-def _failed(error: WorkerError) -> dict[str, Any]:
-    """Status, layer and one line of evidence of a call that gave no output."""
+def _failed(spec: TargetSpec, trial: Trial, call: OperatorCall, error: WorkerError) -> Outcome:
     if isinstance(error, RemoteError):
-        status, layer = _REMOTE.get(error.kind, ("missing", "runtime"))
-        return {"status": status, "layer": layer, "reason": f"{error.kind}: {_line(error.message)}"}
+        return _remote(spec, trial, call, error)
+    message = _line(error.message)
     if isinstance(error, WorkerTimeout):
-        return {"status": "hang", "layer": "runtime", "reason": _line(error.message)}
+        return Outcome(trial, call, "hang", message, "runtime")
     if isinstance(error, WorkerOutOfMemory):
-        return {"status": "unknown", "layer": "worker", "reason": _line(error.message)}
-    tail = " | ".join(error.log[-_LOG_LINES:])
-    reason = _line(f"{error.message}: {tail}" if tail else error.message)
-    status = "crash" if isinstance(error, WorkerCrashed) else "unknown"
-    return {"status": status, "layer": "runtime" if status == "crash" else "worker", "reason": reason}
+        return Outcome(trial, call, "unknown", message, "worker")
+    log = " | ".join(error.log[-_LOG_LINES:])[:600]
+    status, layer = ("crash", "runtime") if isinstance(error, WorkerCrashed) else ("unknown", "worker")
+    return Outcome(trial, call, status, message, layer, log=_line(log))
+
+
+def _remote(spec: TargetSpec, trial: Trial, call: OperatorCall, error: RemoteError) -> Outcome:
+    reason = _line(f"{error.kind}: {error.message}")
+    layer = layer_of(spec.stack, error.kind, error.message)
+    status = "unknown" if error.kind in _UNDECIDED else "missing"
+    if error.kind == "double_fault":
+        status, layer = "double_fault", "adapter"
+    return Outcome(trial, call, status, reason, layer, error.kind)
 
 
 def _line(text: str) -> str:

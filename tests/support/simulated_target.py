@@ -20,8 +20,10 @@ def open_simulated() -> Iterator[OpenSimulated]:
     """`open_simulated(timeout=5, missing="aten.silu.default", ...)`; closed at the end of the test."""
     opened: list[WorkerTarget] = []
 
-    def open_one(timeout: float = 20.0, dtype: str = "bf16", **faults: str) -> WorkerTarget:
-        target = _target(timeout, dtype, faults)
+    def open_one(
+        timeout: float = 20.0, dtype: str = "bf16", device: str = "cpu", **faults: str
+    ) -> WorkerTarget:
+        target = _target(timeout, dtype, faults, device)
         opened.append(target)
         return target
 
@@ -33,15 +35,15 @@ def open_simulated() -> Iterator[OpenSimulated]:
 @pytest.fixture(scope="module")
 def sound_target() -> Iterator[WorkerTarget]:
     """The simulated accelerator without faults, one worker for a whole test module."""
-    with _target(60.0, "bf16", {}) as target:
+    with _target(60.0, "bf16", {}, "cpu") as target:
         yield target
 
 
-def _target(timeout: float, dtype: str, faults: Mapping[str, str]) -> WorkerTarget:
+def _target(timeout: float, dtype: str, faults: Mapping[str, str], device: str) -> WorkerTarget:
     plan = WorkerPlan(
         hello={
             "stack": "support.simulated_accelerator:SimulatedAccelerator",
-            "device": "cpu",
+            "device": device,
             "count": 1,
             "dtype": dtype,
             "options": {name.rstrip("_"): value for name, value in faults.items()},
@@ -51,4 +53,4 @@ def _target(timeout: float, dtype: str, faults: Mapping[str, str]) -> WorkerTarg
         memory_limit=4 * 2**30,
         log=None,
     )
-    return WorkerTarget(TargetSpec.parse(f"simulated@cpu/{dtype}"), partial(Worker, plan), timeout)
+    return WorkerTarget(TargetSpec.parse(f"simulated@{device}/{dtype}"), partial(Worker, plan), timeout)

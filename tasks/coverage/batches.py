@@ -1,0 +1,84 @@
+"""Trials in batches: references from one worker, the calls themselves from the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from day0.adapters.base.errors import WorkerCrashed, WorkerError, WorkerUnusable
+from day0.adapters.base.operator_call import OperatorCall
+from day0.adapters.base.target import Answer, Target
+
+from ..confirmed import confirmed
+from .plan_probe import Trial
+from .reference import Reference
+from .reference_worker import Expected, ReferenceWorker
+from .replay import Outcome, is_slow, judge, slow
+
+
+def attempt(target: Target, references: ReferenceWorker, trials: Sequence[Trial]) -> list[Outcome]:
+    """What becomes of each trial, in order.
+
+    A worker that dies or never answers is a result; the next call finds a fresh one.
+
+    Raises:
+        WorkerUnusable: no worker starts at all.
+        UnsupportedError: the target runs no single operators.
+    """
+    expected = references.ask([trial.asked for trial in trials])
+    ready = [place for place, one in enumerate(expected) if _decides(trials[place], one)]
+    outcomes = {
+        place: _untold(trials[place], one) for place, one in enumerate(expected) if place not in set(ready)
+    }
+    calls = [_call(expected[place]) for place in ready]
+    inputs = [expected[place].inputs for place in ready]
+    answers = target.run_ops(calls, inputs) if calls else ()
+    for place, call, tensors, answer in zip(ready, calls, inputs, answers, strict=True):
+        reference = expected[place].reference
+        assert reference is not None, "only calls with a reference are run"
+        if isinstance(answer, WorkerCrashed) and len(calls) == 1:
+            answer = _again(target, call, tensors)
+        outcomes[place] = _outcome(target, trials[place], call, tensors, reference, answer)
+    return [outcomes[place] for place in range(len(trials))]
+
+
+def _outcome(
+    target: Target,
+    trial: Trial,
+    call: OperatorCall,
+    tensors: Sequence[torch.Tensor],
+    reference: Reference,
+    answer: Answer | WorkerError,
+) -> Outcome:
+    outcome = judge(target.spec, trial, call, reference, answer)
+    if outcome.status != "native" or isinstance(answer, WorkerError) or not is_slow(answer, reference):
+        return outcome
+    second = _again(target, call, tensors)
+    return slow(outcome) if isinstance(second, Answer) and is_slow(second, reference) else outcome
+
+
+def _decides(trial: Trial, one: Expected) -> bool:
+    """Whether there is something to hold the target against; a changed attribute may be no valid call."""
+    if one.call is None or one.reference is None:
+        return False
+    return not trial.attribute or one.reference.like is not None
+
+
+def _again(target: Target, call: OperatorCall, tensors: Sequence[torch.Tensor]) -> Answer | WorkerError:
+    """The call alone; a death is believed when it happens twice."""
+    try:
+        return confirmed(lambda: target.run_op(call, tensors))
+    except WorkerUnusable:
+        raise
+    except WorkerError as error:
+        return error
+
+
+def _call(one: Expected) -> OperatorCall:
+    assert one.call is not None, "only calls with a reference are run"
+    return one.call
+
+
+def _untold(trial: Trial, one: Expected) -> Outcome:
+    return Outcome(trial, one.call or trial.asked.call, "unknown", one.reason)

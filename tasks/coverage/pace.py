@@ -1,0 +1,59 @@
+"""How many calls go into one batch, so that large batches pay off and none runs over the time."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+_FIRST, _MOST = 4, 32
+_SHORT, _LONG = 4.0, 12.0
+"""Seconds of a batch below which the next one is twice as large, and above which it is half as large."""
+
+
+class Pace:
+    """Counts time against a budget and sizes the next batch by what the last one took.
+
+    Args:
+        budget: seconds.
+    """
+
+    def __init__(self, budget: float) -> None:
+        self._budget = budget
+        self._began = time.monotonic()
+        self._size = _FIRST
+        self._each = 0.0
+        self._stopped = False
+
+    @property
+    def seconds(self) -> float:
+        """Since the start."""
+        return time.monotonic() - self._began
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more should begin."""
+        return self._stopped or self.seconds >= self._budget
+
+    @property
+    def size(self) -> int:
+        """Of the next batch: as many calls as fit the time that is left, one at least."""
+        left = self._budget - self.seconds
+        fits = int(left / self._each) if self._each and left < float("inf") else self._size
+        return max(1, min(self._size, fits))
+
+    def stop(self) -> None:
+        """Nothing more begins."""
+        self._stopped = True
+
+    @contextlib.contextmanager
+    def timing(self, count: int) -> Iterator[None]:
+        """Around one batch of that many calls."""
+        began = time.monotonic()
+        yield
+        took = time.monotonic() - began
+        self._each = took / count
+        if took < _SHORT and count >= self._size:
+            self._size = min(_MOST, self._size * 2)
+        elif took > _LONG:
+            self._size = max(1, self._size // 2)

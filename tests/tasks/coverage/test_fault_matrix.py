@@ -1,0 +1,52 @@
+"""The coverage of coverage: every kind of fault is found as what it is, and nothing else is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from day0.adapters.base.run_store import RunStore
+from day0.adapters.targets.target import WorkerTarget
+from day0.tasks.coverage.probe import probe
+from day0.tasks.verdict import Verdict
+from support.captured import calls_of
+from support.fault_matrix import SEEDED, fault_matrix
+from support.simulated_accelerator import FAULTS
+from support.simulated_target import OpenSimulated
+from support.tiny_models import TINY
+
+
+def _check(model_types: list[str], open_simulated: OpenSimulated, folder: Path) -> set[str]:
+    def opened(faults: Mapping[str, str]) -> WorkerTarget:
+        return open_simulated(timeout=6.0, device="npu", **faults)
+
+    matrix = fault_matrix(model_types, opened, folder)
+    missed = [cell for cell in matrix.cells if cell.found != cell.seeded.status]
+    assert not missed
+    assert matrix.false == ()
+    return {cell.seeded.fault for cell in matrix.cells}
+
+
+def test_every_seeded_fault_is_found_and_nothing_else(open_simulated: OpenSimulated, tmp_path: Path) -> None:
+    assert {seeded.fault for seeded in SEEDED} == set(FAULTS)
+    assert _check(["gpt_oss"], open_simulated, tmp_path) >= {"wrong", "crash", "hang", "fallback", "double"}
+
+
+@pytest.mark.slow
+def test_every_seeded_fault_is_found_in_all_families(open_simulated: OpenSimulated, tmp_path: Path) -> None:
+    assert _check(list(TINY), open_simulated, tmp_path) == set(FAULTS)
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in TINY if name != "llama")],
+)
+def test_a_sound_device_gives_no_finding(
+    model_type: str, open_simulated: OpenSimulated, tmp_path: Path
+) -> None:
+    calls = [call for call in calls_of(model_type) if call.branch != "cpu"]
+    found = probe(calls, open_simulated(device="npu"), RunStore(str(tmp_path)))
+    assert [f"{gap.op} {gap.status} {gap.evidence}" for gap in found.gaps] == []
+    assert (found.verdict, found.left) == (Verdict.PASS, 0)
