@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch._decomp import decomposition_table
 
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.models.recorder import Recorder
-from day0_worker.operators import call_dtype, decode_call, resolve
+from day0.adapters.workarounds.decompositions import decomposition_of
+from day0_worker.operators import call_dtype, decode_call
 
 from .impact import is_view
 
@@ -25,7 +24,7 @@ _PRIMITIVE = "prims."
 """Torch's primitives have no kernels: each calls an ATen operator, often the very one that is missing."""
 
 Look = Callable[[Sequence[OperatorCall]], AbstractSet[str]]
-"""Takes calls, finds out about those that nobody has tried, and gives the row keys of those that are native."""
+"""Takes calls, tries those that nobody has tried, and gives the row keys of those that are native."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +97,6 @@ def _sum(needed: Mapping[str, int], solved: Mapping[str, Counter[str]]) -> Count
         for op, times in solved[part].items():
             total[op] += times * count
     return total
-
-
-def decomposition_of(op: str) -> Callable[..., Any] | None:
-    """torch's own decomposition of an operator, or None; composite ones and primitives bring it along."""
-    function = resolve(op)
-    if op.startswith(_PRIMITIVE):
-        calls: Callable[..., Any] | None = getattr(function, "impl_aten", None)
-        return calls
-    known: Callable[..., Any] | None = decomposition_table.get(function)
-    if known is None and function._can_decompose():
-        return lambda *args, **kwargs: function.decompose(*args, **kwargs)
-    return known
 
 
 def parts_of(call: OperatorCall) -> Sequence[OperatorCall]:

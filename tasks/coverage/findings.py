@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from day0.adapters.base.operator_capture import Kernel
+from day0.adapters.base.operator_capture import Capture, Kernel
 from day0.adapters.base.target_spec import TargetSpec
-from day0.adapters.base.values import Anomaly
 
 from ..finding import Finding, Subject, make_finding
 from .kernels import made_for
 from .record import CoveredOp, Gap
-
-NOT_CAPTURED = "not_captured"
-"""Code of the anomaly that says why no operator is known at all."""
 
 _CODES = {
     "missing": "COV001",
@@ -37,16 +33,22 @@ _LISTED = 10
 
 
 def findings_of(
-    spec: TargetSpec, ops: Sequence[CoveredOp], gaps: Sequence[Gap], *, can_probe: bool
+    spec: TargetSpec, ops: Sequence[CoveredOp], gaps: Sequence[tuple[CoveredOp, Gap]], *, can_probe: bool
 ) -> Iterator[Finding]:
-    """What the target makes of the model's operators, those about single operators first."""
+    """What the target makes of the model's operators, those about single operators first.
+
+    Args:
+        spec: the target.
+        ops: every operator.
+        gaps: those that are not native, with what is known of them.
+        can_probe: whether the target runs single operators.
+    """
     name = str(spec)
-    entries = {(entry.op, tuple(entry.dtypes), entry.variant): entry for entry in ops}
-    for gap in gaps:
+    for entry, gap in gaps:
         if gap.status in _CODES:
-            yield _about_operator(name, entries[gap.op, tuple(gap.dtypes), gap.variant], gap)
+            yield _about_operator(name, entry, gap)
     yield from _undecided(name, [entry for entry in ops if entry.status == "unknown"], can_probe=can_probe)
-    yield from _rebuilt(name, [gap for gap in gaps if gap.status == "decomposed"])
+    yield from _rebuilt(name, [gap for _, gap in gaps if gap.status == "decomposed"])
     inherited = [entry for entry in ops if entry.grade == "inherited"]
     if inherited:
         yield make_finding(
@@ -57,18 +59,14 @@ def findings_of(
         )
 
 
-def findings_of_model(
-    anomalies: Sequence[Anomaly], kernels: Sequence[Kernel], spec: TargetSpec
-) -> Iterator[Finding]:
+def findings_of_model(capture: Capture, kernels: Sequence[Kernel], spec: TargetSpec) -> Iterator[Finding]:
     """What could not be captured, and what no dispatcher sees."""
-    for anomaly in anomalies:
-        subject = Subject(kind="model", name=anomaly.subject)
-        if anomaly.code == NOT_CAPTURED:
-            yield make_finding(
-                "COV013", subject, anomaly.message, evidence=[anomaly.evidence or "config.json"]
-            )
-        if anomaly.code == "phase_not_captured":
-            yield make_finding("COV008", subject, anomaly.message)
+    if capture.unbuilt:
+        subject = Subject(kind="model", name="operators")
+        yield make_finding("COV013", subject, capture.unbuilt, evidence=["config.json"])
+    for anomaly in capture.undecided:
+        if anomaly.code != "model_not_built":
+            yield make_finding("COV008", Subject(kind="model", name=anomaly.subject), anomaly.message)
     if kernels:
         unmade = [kernel.name for kernel in kernels if made_for(kernel, spec.device) is False]
         without = [kernel.name for kernel in kernels if not kernel.fallback]

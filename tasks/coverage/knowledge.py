@@ -42,6 +42,7 @@ class Knowledge:
         can_probe: whether the target runs single operators.
         probed: rows tried.
         seconds: spent on trying.
+        progress: told of each row tried.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Knowledge:
         self.spec, self.fingerprint, self.registry = spec, description.fingerprint, registry
         self.can_probe = "op" in description.capabilities
         self.probed, self.seconds = 0, 0.0
-        self._open, self._budget, self._keep, self._progress = open_target, budget, keep, progress
+        self.progress = progress
+        self._open, self._budget, self._keep = open_target, budget, keep
         self._stack = ExitStack()
         self._opened: Target | None = None
 
@@ -103,7 +105,7 @@ class Knowledge:
                 self.registry,
                 budget=self.left,
                 keep=self._keep,
-                progress=self._progress,
+                progress=self.progress,
             )
             prober.run(due)
         except WorkerUnusable:

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 
 from day0.adapters.registries.registry import Registry
 
-from .findings import findings_of, findings_of_model
-from .kernels import kernels_of, merged
+from .findings import failed_ways, findings_of, findings_of_model
+from .gaps import gap_entries
+from .judgement import judge
+from .kernels import merged
 from .knowledge import Knowledge
 from .needs import Need, needs_of
 from .question import Question
 from .record import CoverageFacts, CoverageObservations, CoverageRecord
-from .statuses import State, covered_ops, gaps_of, states_of
+from .statuses import covered_ops, gap_id, key_of
 
 SOURCES: Mapping[str, str] = {
     "/fingerprint": "measured: the target describes itself",
@@ -24,7 +26,7 @@ SOURCES: Mapping[str, str] = {
     "/ops": "measured: replay of the captured calls; impact computed from bytes and operations",
     "/gaps": "measured: replay of the captured calls; impact computed from bytes and operations",
     "/new_since_registry": "computed: captured operators without a registry row",
-    "/kernels": "config.json#/quantization_config, sources of the model's classes",
+    "/kernels": "computed: config.json and sources of the model's classes",
     "/functions": "computed: functions called while the operators were captured",
     "/alternatives": "computed: operators captured with other implementations, registry rows",
     "/chosen": "measured: tried on the target",
@@ -37,13 +39,45 @@ def measure_coverage(question: Question) -> CoverageRecord:
     Rows measured under the target's very fingerprint stand. Inherited ones are tried again first, then those
     that are only declared, then those nobody has tried, each the one with the largest share of the model's
     work first, until the budget is spent. What then remains is unknown, which makes the stage unverified.
+    Where something is missing or wrong, the model's other implementations and ways around single operators
+    are judged in the same way and tried on the target.
     """
-    needs = needs_of(question.capture, question.spec)
-    new = _new(needs, question.registry)
+    new = _new(needs_of(question.capture, question.spec), question.registry)
     with _knowledge(question) as knowledge:
-        knowledge.learn(needs)
-        states = _judged(needs, knowledge)
-        return _record(question, knowledge, states, new)
+        judgement = judge(question, knowledge)
+    ops = covered_ops(judgement.named.states, question.spec)
+    entries = gap_entries(ops, judgement, question)
+    gaps = [gap for _, gap in entries]
+    kernels = merged(question.capture.kernels, question.kernels)
+    around = {gap.id: gap.workaround for gap in gaps}
+    ops = tuple(one.model_copy(update={"workaround": around.get(gap_id(key_of(one)), "")}) for one in ops)
+    calls = [call for state in judgement.named.states for call in state.need.calls]
+    return CoverageRecord.conclude(
+        findings=[
+            *findings_of(question.spec, ops, entries, can_probe=knowledge.can_probe),
+            *failed_ways(question.spec, judgement.failed),
+            *findings_of_model(question.capture, kernels, question.spec),
+        ],
+        target=str(question.spec),
+        facts=CoverageFacts(
+            fingerprint=knowledge.fingerprint,
+            config_digest=question.config_digest,
+            overloads=len({call.op for call in calls}),
+            signatures=len({call.signature for call in calls}),
+            statuses=dict(sorted(Counter(entry.status for entry in ops).items())),
+            ops=ops,
+            gaps=gaps,
+            new_since_registry=new,
+            kernels=kernels,
+            functions=question.capture.functions,
+            alternatives=judgement.alternatives(),
+            chosen=judgement.chosen(),
+        ),
+        observations=CoverageObservations(
+            capture_seconds=question.seconds, probe_seconds=knowledge.seconds, probed=knowledge.probed
+        ),
+        sources=SOURCES,
+    )
 
 
 def _knowledge(question: Question) -> Knowledge:
@@ -55,51 +89,6 @@ def _knowledge(question: Question) -> Knowledge:
         budget=question.budget,
         keep=question.keep,
         progress=question.progress,
-    )
-
-
-def _judged(needs: Sequence[Need], knowledge: Knowledge) -> list[State]:
-    """The state of each need, missing ones rebuilt where that is possible."""
-    states = states_of(needs, knowledge.registry, knowledge.fingerprint)
-    missing = [state.need.example for state in states if state.status == "missing"]
-    if not missing:
-        return states
-    from .decomposition import rebuild  # imports torch, which a target without gaps does not need
-
-    rebuilt = rebuild(missing, knowledge.native)
-    return states_of(needs, knowledge.registry, knowledge.fingerprint, rebuilt)
-
-
-def _record(
-    question: Question, knowledge: Knowledge, states: Sequence[State], new: Sequence[str]
-) -> CoverageRecord:
-    ops = covered_ops(states, question.spec)
-    gaps = gaps_of(ops)
-    calls = [call for state in states for call in state.need.calls]
-    kernels = merged(kernels_of(question.config), question.capture.kernels, question.kernels)
-    facts = CoverageFacts(
-        fingerprint=knowledge.fingerprint,
-        config_digest=question.config_digest,
-        overloads=len({call.op for call in calls}),
-        signatures=len({call.signature for call in calls}),
-        statuses=dict(sorted(Counter(entry.status for entry in ops).items())),
-        ops=ops,
-        gaps=gaps,
-        new_since_registry=new,
-        kernels=kernels,
-        functions=question.capture.functions,
-    )
-    return CoverageRecord.conclude(
-        findings=[
-            *findings_of(question.spec, ops, gaps, can_probe=knowledge.can_probe),
-            *findings_of_model(question.capture.anomalies, kernels, question.spec),
-        ],
-        target=str(question.spec),
-        facts=facts,
-        observations=CoverageObservations(
-            capture_seconds=question.seconds, probe_seconds=knowledge.seconds, probed=knowledge.probed
-        ),
-        sources=SOURCES,
     )
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.operator_capture import Capture, CaptureRequest, Kernel
+from day0.adapters.base.operator_capture import Capture, Kernel
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.target import TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.registries.registry import Registry
 
+from .alternatives import CaptureAll
 from .knowledge import Keep, OpenTarget
-
-CaptureAs = Callable[[CaptureRequest], Capture]
-"""Captures the model otherwise; raises SkeletonError where it cannot."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Question:
         config: config.json as parsed.
         config_digest: of it.
         open_target: opens the target, also with other options.
-        capture_as: captures the model with other implementations; None: there are none to try.
+        capture_all: captures the model with other implementations; None: there are none to try.
         budget: seconds for trying operators.
         keep: receives new rows as they come.
         progress: told of each row tried.
@@ -47,7 +45,7 @@ class Question:
     config: Mapping[str, Any]
     config_digest: str
     open_target: OpenTarget
-    capture_as: CaptureAs | None = None
+    capture_all: CaptureAll | None = None
     budget: float = 60.0
     keep: Keep | None = None
     progress: Progress = silent

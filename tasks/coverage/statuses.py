@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from day0.adapters.base.target_spec import TargetSpec
@@ -134,20 +134,15 @@ def _layer(state: State) -> str:
     return state.known.row.layer or ("library" if state.refused else "")
 
 
-def gaps_of(ops: Sequence[CoveredOp], about: Callable[[CoveredOp], Gap] | None = None) -> tuple[Gap, ...]:
-    """The operators that are not native, those with the largest share of the work first.
-
-    Args:
-        ops: every operator.
-        about: makes the entry of one; None: what the operator's own entry says.
-    """
-    return tuple((about or plain_gap)(entry) for entry in ops if entry.status != "native")
+def gaps_of(ops: Sequence[CoveredOp]) -> tuple[Gap, ...]:
+    """The operators that are not native, those with the largest share of the work first."""
+    return tuple(plain_gap(entry) for entry in ops if entry.status != "native")
 
 
 def plain_gap(entry: CoveredOp) -> Gap:
     """What an operator's entry alone says of the gap."""
     return Gap(
-        id=gap_id((entry.op, tuple(entry.dtypes), entry.variant)),
+        id=gap_id(key_of(entry)),
         op=entry.op,
         dtypes=entry.dtypes,
         variant=entry.variant,
@@ -158,6 +153,11 @@ def plain_gap(entry: CoveredOp) -> Gap:
         workaround=entry.workaround,
         evidence=entry.evidence,
     )
+
+
+def key_of(entry: CoveredOp) -> Key:
+    """What distinguishes an entry from all others."""
+    return entry.op, tuple(entry.dtypes), entry.variant
 
 
 def gap_id(key: Key) -> str:

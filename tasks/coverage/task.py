@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-
 from functools import partial
 from typing import TYPE_CHECKING
 
-from day0.adapters.base.errors import SkeletonError
-from day0.adapters.base.operator_capture import Capture, CaptureRequest
+from day0.adapters.base.operator_capture import Capture
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.target_spec import TargetSpec
-from day0.adapters.base.values import Anomaly, digest
+from day0.adapters.base.values import digest
 
 from ..inventory.record import InventoryRecord
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
 from ..record_store import save_record
-from .findings import NOT_CAPTURED
 from .needs import needs_of, request_of
 from .record import STAGE, STAGE_VERSION, CoverageRecord
 
@@ -40,12 +37,13 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
         Day0Error: the release cannot be opened, or the target cannot be asked.
     """
     from day0.adapters.checkpoints.release import open_release
+    from day0.adapters.models.captures import load_or_capture
 
     counted = read_ref(job, InventoryRecord, inventory)
     release = open_release(job.model, job.revision)
     spec = TargetSpec.parse(job.target)
     began = time.monotonic()
-    capture = _capture(release, job, request_of(spec))
+    capture = load_or_capture(release, job.run_store, request_of(spec), progress=log_progress)
     seconds = time.monotonic() - began
     key = partial(_key, job, counted, capture)
     before = key()
@@ -56,17 +54,6 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
         record = read_ref(job, CoverageRecord, ref)
         save_record(job.run_store, record.model_copy(update={"key": after}))
     return ref
-
-
-def _capture(release: Release, job: StageJob, request: CaptureRequest) -> Capture:
-    """The capture, or an empty one that says why there is none."""
-    from day0.adapters.models.captures import load_or_capture
-
-    try:
-        return load_or_capture(release, job.run_store, request)
-    except SkeletonError as error:
-        why = Anomaly(code=NOT_CAPTURED, subject=job.model, message=str(error), evidence="config.json")
-        return Capture(request=request, anomalies=(why,))
 
 
 def _registry(job: StageJob) -> Registry:
@@ -94,6 +81,7 @@ def _key(job: StageJob, inventory: InventoryRecord, capture: Capture) -> str:
 def _measure(
     job: StageJob, inventory: InventoryRecord, release: Release, capture: Capture, seconds: float
 ) -> CoverageRecord:
+    from day0.adapters.models.captures import load_or_capture_all
     from day0.adapters.registries.files import add_to_store
 
     from .measure import measure_coverage
@@ -106,7 +94,7 @@ def _measure(
             description = target.describe()
     else:
         description = job.description
-    return measure_coverage(
+    record = measure_coverage(
         Question(
             spec=spec,
             description=description,
@@ -115,12 +103,25 @@ def _measure(
             config=release.config,
             config_digest=inventory.facts.identity.config_digest,
             open_target=open_one,
+            capture_all=lambda requests: load_or_capture_all(release, store, requests, progress=log_progress),
             budget=job.options.probe_budget,
             keep=lambda learnt: add_to_store(store, learnt),
             progress=log_progress,
             seconds=seconds,
         )
     )
+    return record.model_copy(update={"files": _written(job, record)})
+
+
+def _written(job: StageJob, record: CoverageRecord) -> dict[str, str]:
+    """Puts scripts and texts of the gaps into the run store, each under the digest of what it says."""
+    from .gaps import side_files
+
+    files = {}
+    for name, (file, text) in side_files(record.facts.gaps).items():
+        files[name] = f"gaps/{digest(text)[:12]}/{file}"
+        job.run_store.write(files[name], text.encode())
+    return files
 
 
 def opener(job: StageJob) -> OpenTarget:

@@ -1,0 +1,143 @@
+"""The judgement of one target: the model as named, its alternatives, ways around what then is open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from day0.adapters.base.workaround import Chosen, Cost
+
+from .alternatives import Judged, captured, combinations, entry, name_of, needs_with, smallest, with_options
+from .knowledge import Knowledge
+from .needs import Need, needs_of
+from .question import Question
+from .record import Alternative
+from .statuses import Key, State, grouped, states_of, worst
+from .ways import Tried, as_chosen, try_ways
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the stage found out.
+
+    Attributes:
+        named: the target as named.
+        best: the combination with the smallest gap; `named` itself where none has a smaller one.
+        judged: all combinations, `named` first.
+        checked: how the best one was tried on the target, empty where it was not.
+        works: ways around single operators that work, by entry.
+        failed: id of a way around that was tried in vain -> why.
+    """
+
+    named: Judged
+    best: Judged
+    judged: Sequence[Judged]
+    checked: str = ""
+    works: Mapping[Key, Tried] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def switched(self) -> bool:
+        """Whether other implementations than the target's own were chosen."""
+        return bool(self.best.options)
+
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The record's table; empty where there was nothing to choose."""
+        if len(self.judged) < 2:
+            return ()
+        return tuple(
+            entry(one, chosen=one is self.best, checked=self.checked if one is self.best else "")
+            for one in self.judged
+        )
+
+    def chosen(self) -> tuple[Chosen, ...]:
+        """What the later stages run with."""
+        found = []
+        if self.switched:
+            options = dict(self.best.options)
+            gone = sorted({key[0] for key in gaps_in(self.named)} - {key[0] for key in gaps_in(self.best)})
+            found.append(
+                Chosen(id=name_of(options), options=options, replaces=tuple(gone), checked=self.checked)
+            )
+        best = grouped(self.best.states)
+        for key, tried in self.works.items():
+            rebuilt = worst(best[key]).rebuilt
+            launches = rebuilt.launches if rebuilt and tried.way.startswith("decompose:") else 0
+            found.append(as_chosen(tried, key[0], launches))
+        return tuple({one.id: one for one in found}.values())
+
+    def way_around(self, key: Key) -> tuple[str, str, Cost]:
+        """Id of the way around an entry, how it was tried, and what it costs; empty where there is none."""
+        tried = self.works.get(key)
+        if tried is not None:
+            return tried.way, tried.checked, Cost(error=tried.error, tolerance=tried.tolerance)
+        if self.switched and key not in gaps_in(self.best):
+            return name_of(self.best.options), self.checked, Cost()
+        states = gaps_in(self.named).get(key) or gaps_in(self.best)[key]
+        if list(states[0].need.phases) == ["sampling"]:
+            return "sample=host", "", Cost()
+        untried = f"decompose:{key[0]}"
+        return (untried if worst(states).rebuilt and untried not in self.failed else ""), "", Cost()
+
+
+def gaps_in(one: Judged) -> Mapping[Key, Sequence[State]]:
+    """The entries of a combination that are not native, nor merely unknown."""
+    return {
+        key: states
+        for key, states in grouped(one.states).items()
+        if worst(states).status not in ("native", "unknown")
+    }
+
+
+def judge(question: Question, knowledge: Knowledge) -> Judgement:
+    """Tries what is not known, then looks for ways around what turns out to be missing or wrong."""
+    needs = needs_of(question.capture, question.spec)
+    knowledge.learn(needs)
+    named = Judged({}, question.capture, judged_states(needs, knowledge))
+    if not gaps_in(named):
+        return Judgement(named, named, [named])
+    judged = [named, *_others(question, knowledge)]
+    best = smallest(judged)
+    checked = _checked(best) if best is not named else ""
+    spec = with_options(question.spec, best.options)
+    works, failed = try_ways(gaps_in(best), knowledge, spec, question.config)
+    return Judgement(named, best, judged, checked, works, failed)
+
+
+def judged_states(needs: Sequence[Need], knowledge: Knowledge) -> list[State]:
+    """The state of each need, missing ones rebuilt where that is possible."""
+    states = states_of(needs, knowledge.registry, knowledge.fingerprint)
+    missing = [state.need.example for state in states if state.status == "missing"]
+    if not missing:
+        return states
+    from .decomposition import rebuild  # imports torch, which a target without gaps does not need
+
+    rebuilt = rebuild(missing, knowledge.native)
+    return states_of(needs, knowledge.registry, knowledge.fingerprint, rebuilt)
+
+
+def _others(question: Question, knowledge: Knowledge) -> list[Judged]:
+    """Every other combination of the model's own implementations, judged by what is known or tried."""
+    if question.capture_all is None:
+        return []
+    options = combinations(question.capture, question.spec)
+    taken = captured(options, question.spec, question.capture_all) if options else []
+    needs = {
+        name_of(one): needs_with(capture, question.spec, one)
+        for one, capture, _ in taken
+        if capture is not None
+    }
+    for listed in needs.values():
+        knowledge.learn(listed)
+    return [
+        Judged(one, capture, judged_states(needs[name_of(one)], knowledge) if capture else (), why)
+        for one, capture, why in taken
+    ]
+
+
+def _checked(best: Judged) -> str:
+    """How a combination's operators were tried; empty where one of them was not, or failed."""
+    if best.open or any(state.known is None or state.known.grade != "measured" for state in best.states):
+        return ""
+    operators = {state.need.example.op for state in best.states}
+    return f"each of its {len(operators)} operators was run on the target"

@@ -1,0 +1,147 @@
+"""Ways around single operators: which may help, and which of them work on the target."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from day0.adapters.base.errors import Day0Error
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Number
+from day0.adapters.base.workaround import Chosen, Cost, Workaround, with_chosen
+from day0.adapters.registries.registry import Registry
+from day0.adapters.registries.row import RegistryRow
+from day0.adapters.workarounds.registry import load, plugins
+
+from .knowledge import Knowledge
+from .needs import Need
+from .statuses import Key, State
+
+_WIDER = "fp32"
+_ROUNDS = 3
+_OF_OPERATORS = ("cast", "decompose")
+"""Ways around that take an operator; they are proposed for each gap by themselves."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A way around that was replayed on the target.
+
+    Attributes:
+        way: its id.
+        works: whether every row ran and was right.
+        checked: what was seen, in a few words.
+        error: largest deviation from fp64.
+        tolerance: what it was held against.
+    """
+
+    way: str
+    works: bool
+    checked: str
+    error: Number | None = None
+    tolerance: float | None = None
+
+
+def candidates(states: Sequence[State], config: Mapping[str, Any]) -> list[str]:
+    """Ids of the ways around one entry's operator that may help, the smallest first.
+
+    What an installed package registers for this very operator comes before what is made of torch alone.
+
+    Args:
+        states: of the entry.
+        config: of the model.
+    """
+    call = states[0].need.example
+    encoded = call.model_dump(mode="json")
+    listed: list[Workaround] = [way for way in plugins(without=_OF_OPERATORS) if way.operators()]
+    if any(state.rebuilt for state in states):
+        listed.append(load(f"decompose:{call.op}"))
+    if call.op.startswith("aten.") and _WIDER not in call.dtypes:
+        listed.append(load(f"cast:{call.op}:{_WIDER}"))
+    return [way.id for way in listed if way.applies(encoded, config)]
+
+
+def try_ways(
+    groups: Mapping[Key, Sequence[State]], knowledge: Knowledge, spec: TargetSpec, config: Mapping[str, Any]
+) -> tuple[dict[Key, Tried], dict[str, str]]:
+    """The first way around each entry that works on the target, replayed there with the entry's own calls.
+
+    In each round every entry's next candidate is switched on in one worker.
+
+    Args:
+        groups: entries with a gap.
+        knowledge: opens the target, and holds the time left.
+        spec: the target with the implementations that were chosen.
+        config: of the model.
+
+    Returns:
+        What works, by entry; and what was tried in vain, by id.
+    """
+    left = {key: candidates(states, config) for key, states in groups.items()}
+    works: dict[Key, Tried] = {}
+    failed: dict[str, str] = {}
+    for _ in range(_ROUNDS):
+        due = {key: ways.pop(0) for key, ways in left.items() if ways and key not in works}
+        if not due or knowledge.left <= 0:
+            break
+        for key, tried in _replayed(due, groups, knowledge, spec).items():
+            if tried.works:
+                works[key] = tried
+            else:
+                failed[tried.way] = tried.checked
+    return works, failed
+
+
+def _replayed(
+    due: Mapping[Key, str], groups: Mapping[Key, Sequence[State]], knowledge: Knowledge, spec: TargetSpec
+) -> dict[Key, Tried]:
+    from .prober import Prober
+
+    needs = {key: [state.need for state in groups[key]] for key in due}
+    chosen = [Chosen(id=way, options={"with": way}) for way in due.values()]
+    began = time.monotonic()
+    registry = Registry(knowledge.registry.name)
+    try:
+        with knowledge.open(with_chosen(spec, chosen)) as target:
+            prober = Prober(
+                target, knowledge.fingerprint, registry, budget=knowledge.left, progress=knowledge.progress
+            )
+            prober.run([need for listed in needs.values() for need in listed])
+            registry = prober.registry
+    except Day0Error as error:  # a way around of somebody else's may not even load
+        return {key: Tried(way, False, error.message) for key, way in due.items()}
+    finally:
+        knowledge.timed(began)
+    rows = {key: _rows(listed, registry, knowledge) for key, listed in needs.items()}
+    return {key: _judged(due[key], needs[key], rows[key]) for key in due}
+
+
+def _rows(needs: Sequence[Need], registry: Registry, knowledge: Knowledge) -> list[RegistryRow]:
+    found = [registry.lookup(need.key, knowledge.fingerprint) for need in needs]
+    return [known.row for known in found if known is not None]
+
+
+def _judged(way: str, needs: Sequence[Need], rows: Sequence[RegistryRow]) -> Tried:
+    bad = [
+        row
+        for row, need in zip(rows, needs, strict=False)
+        if row.status != "native" or row.refusal(call.signature for call in need.calls)
+    ]
+    if len(rows) < len(needs) or bad:
+        why = bad[0].reason or bad[0].status if bad else "the time was too short to replay it"
+        return Tried(way, False, why)
+    measured = [row for row in rows if isinstance(row.error, int | float)]
+    if not measured:
+        return Tried(way, True, "replayed on the target: exact")
+    worst = max(measured, key=lambda row: float(row.error or 0.0))
+    said = f"error {float(worst.error or 0.0):.2g} of {worst.tolerance or 0.0:.2g} allowed"
+    return Tried(way, True, f"replayed on the target: {said}", worst.error, worst.tolerance)
+
+
+def as_chosen(tried: Tried, op: str, launches: int) -> Chosen:
+    """The record's entry of a way around that works."""
+    cost = Cost(error=tried.error, tolerance=tried.tolerance, launches=launches)
+    options = {"with": tried.way}
+    return Chosen(id=tried.way, options=options, replaces=(op,), cost=cost, checked=tried.checked)
