@@ -13,8 +13,8 @@ What a failure stops:
 
 - the model cannot be used, or inventory cannot read anything of it: the run, with one sentence;
 - a target cannot be asked: that target's stages, each blocked with the reason;
-- coverage: nothing; minimal: nothing, numerics runs on what does run; numerics: only the model tiers of
-  scale;
+- coverage: nothing; with what it chose to get around its gaps minimal, numerics and scale run;
+- minimal: nothing, numerics runs on what does run; numerics: only the model tiers of scale;
 - any other error: its own stage, which becomes a blocked or failed record. The report is written in every
   case.
 """
@@ -105,7 +105,7 @@ def walk(
         for target, on_target in asked.items():
             covered = coverage.submit(on_target, counted)  # which operators it lacks
             ran = minimal.submit(on_target, counted, covered)  # whether the first layers load and run
-            compared = numerics.submit(on_target, counted, ran)  # whether every node's numbers hold
+            compared = numerics.submit(on_target, counted, covered, ran)  # whether every node's numbers hold
             scaled = scale.submit(on_target, counted, ran, compared)  # how far up it holds
             results[target] = [covered, ran, compared, scaled]
 
@@ -163,9 +163,11 @@ def minimal(on_target: TargetJob, inventory: RecordRef, coverage: RecordRef) -> 
 
 
 @_step("numerics {on_target.job.target}")
-def numerics(on_target: TargetJob, inventory: RecordRef, minimal: RecordRef) -> RecordRef:
+def numerics(
+    on_target: TargetJob, inventory: RecordRef, coverage: RecordRef, minimal: RecordRef
+) -> RecordRef:
     """How far each node is from the reference, in units of rounding noise."""
-    return _left(run_stage("numerics", on_target, inventory, minimal), on_target.job)
+    return _left(run_stage("numerics", on_target, inventory, coverage, minimal), on_target.job)
 
 
 @_step("scale {on_target.job.target}")

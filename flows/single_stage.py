@@ -13,7 +13,7 @@ _GIVEN = {
     "plan": (),
     "coverage": (),
     "minimal": ("coverage",),
-    "numerics": ("minimal",),
+    "numerics": ("coverage", "minimal"),
     "scale": ("minimal", "numerics"),
 }
 """Stage -> the records it is given besides the inventory, as `flows/adapt.py` passes them."""

@@ -21,6 +21,7 @@ from day0.adapters.base.release import Release
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import Generation, Target, TargetDescription
+from day0.adapters.base.workaround import Chosen
 
 from ..confirmed import confirmed
 from ..finding import Finding, Subject, make_finding
@@ -39,6 +40,7 @@ SOURCES: Mapping[str, str] = {
     "/cut": "computed: config.json and headers",
     "/load": "measured: the target's own loader",
     "/generated": "measured: the target's own loader",
+    "/chosen": "measured: coverage tried them on the target",
 }
 
 
@@ -52,6 +54,7 @@ class Question:
         store: holds the cut-down release.
         memory_limit: bytes of a worker; a larger cut-down release is not written.
         progress: told of each node.
+        chosen: ways around with which the target was opened.
     """
 
     release: Release
@@ -59,6 +62,7 @@ class Question:
     store: RunStore
     memory_limit: int
     progress: Progress = silent
+    chosen: Sequence[Chosen] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ def measure_minimal(question: Question, target: Target, description: TargetDescr
             cut=loaded.cut,
             load=loaded.load,
             generated=loaded.generated,
+            chosen=question.chosen,
         ),
         observations=MinimalObservations(
             seconds=time.perf_counter() - began,

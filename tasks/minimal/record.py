@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from day0.adapters.base.values import Fingerprint, Value
+from day0.adapters.base.workaround import Chosen
 
 from ..record import StageRecord
 
 STAGE = "minimal"
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 
 
 class NodeRunFact(Value):
@@ -77,6 +78,7 @@ class MinimalFacts(Value):
         cut: the cut-down release; None where it could not be written.
         load: what the loader said; None where it was not asked.
         generated: tokens the loaded cut-down release gave; None where it did not generate.
+        chosen: ways around that coverage chose, with which all of it ran.
     """
 
     fingerprint: Fingerprint
@@ -85,6 +87,7 @@ class MinimalFacts(Value):
     cut: CutRelease | None = None
     load: LoadFact | None = None
     generated: Sequence[Sequence[int]] | None = None
+    chosen: Sequence[Chosen] = ()
 
 
 class MinimalObservations(Value):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.progress import log_progress
+from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
+from day0.adapters.base.workaround import Chosen, with_chosen
 
+from ..coverage.record import CoverageRecord
 from ..inventory.record import InventoryRecord
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
@@ -15,12 +20,14 @@ from .record import STAGE, STAGE_VERSION, MinimalRecord
 def run(job: StageJob, inventory: RecordRef, coverage: RecordRef) -> RecordRef:
     """Runs the first layers of each kind and the target's loader, or reads the record from the run store.
 
-    Coverage only has to be over: an operator that it found missing is met again here, with the real weights.
+    It runs with the ways around that coverage chose. An operator for which it found none is met again here,
+    with the real weights.
 
     Raises:
         Day0Error: the release cannot be opened, its structure cannot be built, or the target cannot be asked.
     """
     counted = read_ref(job, InventoryRecord, inventory)
+    chosen = read_ref(job, CoverageRecord, coverage).facts.chosen
     assert job.fingerprint is not None, "minimal is a stage of a target, which has a fingerprint"
     inputs = {
         "config": counted.facts.identity.config_digest,
@@ -29,9 +36,10 @@ def run(job: StageJob, inventory: RecordRef, coverage: RecordRef) -> RecordRef:
         "family": job.fingerprint.family,
         "exact": job.fingerprint.digest,
         "memory": str(job.options.memory_limit),
+        "with": str(with_chosen(TargetSpec.parse(job.target), chosen)),
     }
     key = record_key(STAGE, STAGE_VERSION, inputs)
-    return reuse_or_run(job, MinimalRecord, STAGE, key, lambda: _measure(job))
+    return reuse_or_run(job, MinimalRecord, STAGE, key, lambda: _measure(job, chosen))
 
 
 def _weights(job: StageJob) -> str:
@@ -52,8 +60,7 @@ def _weights(job: StageJob) -> str:
     return digest({name: release.checkpoint.identity(name) for name in sorted(names)})
 
 
-def _measure(job: StageJob) -> MinimalRecord:
-    from day0.adapters.base.target_spec import TargetSpec
+def _measure(job: StageJob, chosen: Sequence[Chosen]) -> MinimalRecord:
     from day0.adapters.checkpoints.release import open_release
     from day0.adapters.models.skeleton_store import load_or_build_skeleton
     from day0.adapters.targets.open import open_target
@@ -67,9 +74,10 @@ def _measure(job: StageJob) -> MinimalRecord:
         store=job.run_store,
         memory_limit=job.options.memory_limit,
         progress=log_progress,
+        chosen=chosen,
     )
     with open_target(
-        TargetSpec.parse(job.target),
+        with_chosen(TargetSpec.parse(job.target), chosen),
         timeout=job.options.node_timeout,
         memory_limit=job.options.memory_limit,
         command=job.options.worker_command,

@@ -13,6 +13,7 @@ from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import Target, TargetDescription
 from day0.adapters.base.values import digest
+from day0.adapters.base.workaround import Chosen
 from day0.adapters.models.tokenizer import Tokenizer, load_tokenizer
 
 from .. import thresholds
@@ -35,6 +36,7 @@ SOURCES: Mapping[str, str] = {
     "/first_fault": "measured: target and reference on the same tokens",
     "/logits": "measured: target and reference on the same tokens",
     "/says": "measured: greedy continuation of the prompt",
+    "/chosen": "measured: coverage tried them on the target",
     "/bytes_read": "computed: bytes of the tensors that the nodes are made of, from the headers",
 }
 
@@ -50,6 +52,7 @@ class Question:
         prompt: continued by both sides.
         salt: empty; or the run's id, where stored answers of the target do not count.
         progress: told of each node.
+        chosen: ways around with which the target was opened.
     """
 
     release: Release
@@ -58,6 +61,7 @@ class Question:
     prompt: str
     salt: str = ""
     progress: Progress = silent
+    chosen: Sequence[Chosen] = ()
 
 
 def measure_numerics(question: Question, target: Target, description: TargetDescription) -> NumericsRecord:
@@ -220,6 +224,7 @@ def _record(
         logits=next((facts.logits for facts in nodes if facts.logits is not None), None),
         says=spoken,
         bytes_read=_bytes_read(question) if comparison else 0,
+        chosen=question.chosen,
     )
     return NumericsRecord.conclude(findings=findings, facts=facts, observations=observations, sources=SOURCES)
 

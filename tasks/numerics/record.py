@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from day0.adapters.base.values import Fingerprint, Number, Value
+from day0.adapters.base.workaround import Chosen
 
 from ..record import StageRecord
 
 STAGE = "numerics"
-STAGE_VERSION = 1
+STAGE_VERSION = 2
 
 
 class Metrics(Value):
@@ -119,6 +120,7 @@ class NumericsFacts(Value):
         logits: None where the head could not be compared.
         says: None where no tokenizer was found.
         bytes_read: of weights.
+        chosen: ways around that coverage chose, with which the target ran.
     """
 
     fingerprint: Fingerprint
@@ -130,6 +132,7 @@ class NumericsFacts(Value):
     logits: Logits | None
     says: Says | None = None
     bytes_read: int = 0
+    chosen: Sequence[Chosen] = ()
 
 
 class NumericsObservations(Value):

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from day0.adapters.base.progress import log_progress
+from collections.abc import Sequence
 
+from day0.adapters.base.progress import log_progress
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.workaround import Chosen, with_chosen
+
+from ..coverage.record import CoverageRecord
 from ..inventory.record import InventoryRecord
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
 from .record import STAGE, STAGE_VERSION, NumericsRecord
 
 
-def run(job: StageJob, inventory: RecordRef, minimal: RecordRef) -> RecordRef:
+def run(job: StageJob, inventory: RecordRef, coverage: RecordRef, minimal: RecordRef) -> RecordRef:
     """Compares every node on the job's target with the reference, or reads the record from the store.
 
-    The minimal run only has to be over: what it could not run is tried again here, node by node.
+    The target runs with the ways around that coverage chose; the reference never does. The minimal run only
+    has to be over: what it could not run is tried again here, node by node.
 
     Raises:
         Day0Error: the release cannot be opened, its structure cannot be built, or the target cannot be asked.
     """
     counted = read_ref(job, InventoryRecord, inventory)
+    chosen = read_ref(job, CoverageRecord, coverage).facts.chosen
     assert job.fingerprint is not None, "numerics is a stage of a target, which has a fingerprint"
     inputs = {
         "config": counted.facts.identity.config_digest,
@@ -27,13 +34,13 @@ def run(job: StageJob, inventory: RecordRef, minimal: RecordRef) -> RecordRef:
         "family": job.fingerprint.family,
         "exact": job.fingerprint.digest,
         "prompt": job.options.prompt,
+        "with": str(with_chosen(TargetSpec.parse(job.target), chosen)),
     }
     key = record_key(STAGE, STAGE_VERSION, inputs)
-    return reuse_or_run(job, NumericsRecord, STAGE, key, lambda: _measure(job))
+    return reuse_or_run(job, NumericsRecord, STAGE, key, lambda: _measure(job, chosen))
 
 
-def _measure(job: StageJob) -> NumericsRecord:
-    from day0.adapters.base.target_spec import TargetSpec
+def _measure(job: StageJob, chosen: Sequence[Chosen]) -> NumericsRecord:
     from day0.adapters.checkpoints.release import open_release
     from day0.adapters.models.skeleton_store import load_or_build_skeleton
     from day0.adapters.targets.open import open_target
@@ -48,9 +55,10 @@ def _measure(job: StageJob) -> NumericsRecord:
         prompt=job.options.prompt,
         salt=job.run if job.options.fresh else "",
         progress=log_progress,
+        chosen=chosen,
     )
     with open_target(
-        TargetSpec.parse(job.target),
+        with_chosen(TargetSpec.parse(job.target), chosen),
         timeout=job.options.node_timeout,
         memory_limit=job.options.memory_limit,
         command=job.options.worker_command,

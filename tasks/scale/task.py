@@ -16,7 +16,7 @@ def run(job: StageJob, inventory: RecordRef, minimal: RecordRef, numerics: Recor
     Args:
         job: which release on which target.
         inventory: gives all shapes.
-        minimal: names the cut-down release.
+        minimal: names the cut-down release, and the ways around with which it ran.
         numerics: a failed one holds back the model tier.
 
     Raises:
@@ -42,6 +42,7 @@ def run(job: StageJob, inventory: RecordRef, minimal: RecordRef, numerics: Recor
 def _compute(job: StageJob, known: InventoryRecord, minimal: RecordRef, numerics_failed: bool) -> ScaleRecord:
     from day0.adapters.base.progress import log_progress
     from day0.adapters.base.target_spec import TargetSpec
+    from day0.adapters.base.workaround import with_chosen
     from day0.adapters.targets.open import open_target
 
     from .health import check_health
@@ -50,7 +51,7 @@ def _compute(job: StageJob, known: InventoryRecord, minimal: RecordRef, numerics
     cut = read_ref(job, MinimalRecord, minimal)
     folder = cut.files.get("cut")
     with open_target(
-        TargetSpec.parse(job.target),
+        with_chosen(TargetSpec.parse(job.target), cut.facts.chosen),
         timeout=options.node_timeout,
         memory_limit=options.memory_limit,
         command=options.worker_command,

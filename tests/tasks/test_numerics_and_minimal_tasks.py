@@ -10,12 +10,12 @@ import pytest
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
 from day0.tasks.inventory import task as inventory
-from day0.tasks.job import RecordRef, StageJob, read_ref
+from day0.tasks.job import StageJob, read_ref
 from day0.tasks.minimal import task as minimal
 from day0.tasks.minimal.record import MinimalRecord
 from day0.tasks.numerics import task as numerics
 from day0.tasks.numerics.record import NumericsRecord
-from day0.tasks.verdict import Verdict
+from support.stored_coverage import store_coverage
 from support.tiny_releases import TinyRelease
 
 
@@ -30,17 +30,17 @@ def test_both_stages_run_in_a_worker_and_are_reused(
     with open_target(TargetSpec.parse(text)) as target:
         fingerprint = target.describe().fingerprint
     job = job.model_copy(update={"target": text, "fingerprint": fingerprint})
-    covered = RecordRef(stage="coverage", target=text, key="none", verdict=Verdict.PASS, reused=False)
+    covered = store_coverage(job)
     ran = minimal.run(job, counted, covered)
-    compared = numerics.run(job, counted, ran)
+    compared = numerics.run(job, counted, covered, ran)
     assert (ran.verdict, compared.verdict, ran.reused, compared.reused) == ("pass", "pass", False, False)
     record = read_ref(job, MinimalRecord, ran)
     assert (tmp_path / record.files["cut"] / "config.json").is_file()
     facts = read_ref(job, NumericsRecord, compared).facts_digest
 
-    again = [minimal.run(job, counted, covered), numerics.run(job, counted, ran)]
+    again = [minimal.run(job, counted, covered), numerics.run(job, counted, covered, ran)]
     assert [ref.reused for ref in again] == [True, True]
     options = job.options.model_copy(update={"fresh": True})
-    fresh = numerics.run(job.model_copy(update={"options": options, "run": "r2"}), counted, ran)
+    fresh = numerics.run(job.model_copy(update={"options": options, "run": "r2"}), counted, covered, ran)
     assert not fresh.reused
     assert read_ref(job, NumericsRecord, fresh).facts_digest == facts

@@ -11,22 +11,24 @@ from safetensors import safe_open
 
 from day0.adapters.base.errors import SkeletonError
 from day0.adapters.base.values import Fingerprint
+from day0.adapters.base.workaround import Chosen
 from day0.tasks.inventory.task import run as take
 from day0.tasks.job import RecordRef, StageJob
 from day0.tasks.minimal import task
 from day0.tasks.minimal.record import MinimalFacts, MinimalRecord
-from day0.tasks.verdict import Verdict
+from support.stored_coverage import store_coverage
 from support.tiny_models import save_tiny
 
 FINGERPRINT = Fingerprint(family="test", exact={})
-COVERED = RecordRef(stage="coverage", target="eager@cpu/bf16", key="k", verdict=Verdict.PASS, reused=False)
 
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageJob:
     """A stage whose target need not be asked."""
     facts = MinimalFacts(fingerprint=FINGERPRINT, tokens=[[1]], nodes=[])
-    monkeypatch.setattr(task, "_measure", lambda job: MinimalRecord.conclude(findings=[], facts=facts))
+    monkeypatch.setattr(
+        task, "_measure", lambda job, chosen: MinimalRecord.conclude(findings=[], facts=facts)
+    )
     folder = save_tiny("qwen3_moe", tmp_path / "model", shard="1KB")
     return StageJob(
         run="r",
@@ -40,7 +42,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageJob:
 def ran(job: StageJob) -> RecordRef:
     """The stage after the inventory of what now lies in the folder."""
     counted = take(job.model_copy(update={"target": "", "fingerprint": None}))
-    return task.run(job, counted, COVERED)
+    return task.run(job, counted, store_coverage(job))
 
 
 def change(job: StageJob, *, only: str) -> None:
@@ -67,6 +69,16 @@ def test_only_bytes_that_the_cut_may_hold_count(job: StageJob) -> None:
         assert not ran(job).reused
 
 
+def test_what_coverage_chose_counts(job: StageJob) -> None:
+    counted = take(job.model_copy(update={"target": "", "fingerprint": None}))
+    plain = task.run(job, counted, store_coverage(job))
+    eager = Chosen(id="attn=eager", options={"attn": "eager"}, checked="run")
+    switched = task.run(job, counted, store_coverage(job, [eager]))
+    assert not switched.reused
+    assert switched.key != plain.key
+    assert task.run(job, counted, store_coverage(job, [eager])).reused
+
+
 def test_without_a_structure_every_byte_counts(job: StageJob, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise SkeletonError("no such architecture", code="E401")
@@ -91,5 +103,5 @@ def test_a_reused_record_needs_no_torch(job: StageJob) -> None:
         "assert run(job, counted, covered).reused\n"
         "assert not {'torch', 'transformers', 'prefect'} & set(sys.modules)\n"
     )
-    arguments = [job.model_dump_json(), COVERED.model_dump_json()]
+    arguments = [job.model_dump_json(), store_coverage(job).model_dump_json()]
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, timeout=60)
