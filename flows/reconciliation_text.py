@@ -50,7 +50,9 @@ def reconciliation_lines(held: Reconciliation) -> Iterator[tuple[str, str]]:
 
 def _judged(held: Reconciliation, witness: str) -> str:
     number = sum(row.tensors for row in held.exceptions if row.verdict in _ABOUT[witness])
-    return f": {plural(number, 'tensor')} disagree" if number else ": agree"
+    return (
+        f": {plural(number, 'tensor')} {'disagrees' if number == 1 else 'disagree'}" if number else ": agree"
+    )
 
 
 def _config(config: ConfigEvidence) -> str:
@@ -65,4 +67,16 @@ def _config(config: ConfigEvidence) -> str:
 
 
 def _verdict_of_config(held: Reconciliation) -> str:
-    return "" if held.config.status == "unverified" else _judged(held, "config")
+    config = held.config
+    if config.status == "unverified":
+        return ""
+    if config.status == "checked" and not config.layers_off:
+        return _judged(held, "config")
+    weights = config.missing + config.unexpected + config.misshapen
+    off = (
+        plural(weights, "weight") if weights else "",
+        plural(config.layers_off, "layer") if config.layers_off else "",
+    )
+    said = " and ".join(text for text in off if text)
+    one = weights + config.layers_off == 1
+    return f": {said} {'disagrees' if one else 'disagree'}" if said else ": agree"

@@ -81,6 +81,7 @@ def _state_table(ledger: Ledger, facts: InventoryFacts) -> Iterator[Table]:
         rows.told("headers", f"{plural(headers.files, 'file')}, {kept}", "/reconciliation/headers")
     by = f"{': ' if config.status == 'arithmetic' else ', by '}{config.by}" if config.by else ""
     counts = (("missing", config.missing), ("unexpected", config.unexpected), ("misshapen", config.misshapen),
+              ("layers not as stated", config.layers_off),
               ("ignored by the class", config.ignored))  # fmt: skip
     told = "".join(f"; {exact_text(number)} {what}" for what, number in counts if number)
     rows.told(

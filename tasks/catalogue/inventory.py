@@ -124,6 +124,19 @@ ENTRIES: tuple[Entry, ...] = (
         "Fetch the missing shards; without them a loader fills these layers with random numbers.",
     ),
     Entry(
+        "INV103", "more layers than stated", "error",
+        "The tensors show more layers than the config states. A loader leaves the further ones out, and what "
+        "it builds is another model.",
+        "Correct the number of layers in the config, or fetch the config that belongs to these weights.",
+    ),
+    Entry(
+        "INV104", "feed-forward of the other kind", "error",
+        "The config makes some layers dense where experts are stored, or the other way round. A loader fills "
+        "these layers with random numbers.",
+        "Correct what the config says of dense and expert layers (first_k_dense_replace, mlp_only_layers, "
+        "decoder_sparse_step).",
+    ),
+    Entry(
         "INV021", "experts missing", "error",
         "Some layers hold fewer routed experts than the config states, or lack some within the range.",
         "Fetch the missing shards.",

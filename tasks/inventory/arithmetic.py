@@ -179,6 +179,11 @@ def arithmetic_checked(seen: Seen) -> Sequence[str]:
     return [text for text in said if text]
 
 
+def arithmetic_misfits(seen: Seen) -> int:
+    """Weights whose shape is not the one that the config's numbers give."""
+    return sum(item.group.count for item, expected in _checkable(seen) if not _fits(item, expected))
+
+
 def _checkable(seen: Seen) -> Iterable[tuple[Counted, _Expected]]:
     """Weights of the text model with the shape that they must have."""
     text = seen.facts.text

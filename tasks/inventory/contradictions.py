@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from ..finding import Finding, Subject, make_finding
-from .arithmetic import arithmetic_findings
+from .arithmetic import MODEL_TYPES, arithmetic_findings
 from .counts import Counted, LayerCount, main_stack
 from .expert_stacks import expert_findings
 from .folding import fold_groups
@@ -17,6 +17,7 @@ from .prediction_layers import prediction_findings
 from .readable import readable
 from .roles import LOW_PRECISION, is_output_matrix
 from .seen import Seen
+from .stated_layers import stated_layer_findings
 from .tied_embeddings import TOKEN_EMBEDDINGS
 
 # Matrices of one row a token; other heads (classifiers) have one a label.
@@ -32,6 +33,7 @@ def contradictions(seen: Seen) -> Sequence[Finding]:
     checks = (
         _dtype,
         _missing_layers,
+        stated_layer_findings,
         _missing_experts,
         _experts_gone,
         _sizes,
@@ -189,7 +191,9 @@ def _sizes(seen: Seen) -> Iterable[Finding]:
         for fact, size in pairs:
             stated = getattr(architecture, fact)
             narrow = seen.facts.integer(*_EMBEDDING_WIDTHS) if fact == "hidden_size" else 0
-            if stated and size != narrow and (size < stated if fact == "vocab_size" else size != stated):
+            # Elsewhere rows are padded; these classes have exactly as many as the config states.
+            padded = fact == "vocab_size" and size > stated and seen.facts.text_type not in MODEL_TYPES
+            if stated and size not in (narrow, stated) and not padded:
                 source = seen.facts.sources[f"/architecture/{fact}"]
                 message = f"the config states {fact} {stated}, {group.example} has {list(group.shape)}"
                 subject = Subject(kind="tensor", name=f"{group.example} {fact}")

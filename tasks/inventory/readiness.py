@@ -14,6 +14,7 @@ from ..finding import Finding, Subject, make_finding
 from .awaited import is_unread
 from .contradictions import missing_layers
 from .missing_shards import missing_shards
+from .outside_holes import outside_findings
 from .readable import plural, readable
 from .record_reconciliation import MAX_FILES, Readiness
 from .remarks import holds_nothing
@@ -95,10 +96,12 @@ def _state(
     if gone:
         stated = seen.facts.architecture.layers
         reasons.append(f"{len(gone)} of {plural(stated, 'layer')} of the config are stored nowhere")
+    essential = [finding.message for finding in outside_findings(seen)] if seen.counted else []
+    reasons += essential
     if unread:
         reasons.append(f"{plural(len(unread), 'tensor file')} could not be read from here{_example(unread)}")
     # A file that is short may still be written, but only a partial file shows that one is.
-    if broken or lost or empty or gone or (short and not leftovers):
+    if broken or lost or empty or gone or essential or (short and not leftovers):
         return "broken", reasons
     if awaited or short:
         return "arriving", reasons

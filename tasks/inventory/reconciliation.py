@@ -9,7 +9,8 @@ from day0.adapters.base.checkpoint import IndexSummary, TensorFault
 from day0.adapters.checkpoints.naming import natural_key
 
 from ..finding import Finding, Subject, make_finding
-from .arithmetic import arithmetic_checked
+from .arithmetic import arithmetic_checked, arithmetic_misfits
+from .contradictions import missing_layers
 from .duplicates import compare_duplicates
 from .expectation import Compared, compare
 from .folding import Fold, fold_names
@@ -24,6 +25,7 @@ from .record_reconciliation import (
     TreeEvidence,
 )
 from .seen import Part, Seen
+from .stated_layers import further_layers
 
 MAX_ROWS = 200  # of one verdict; a release whose every tensor has a pattern of its own ends in one row
 MAX_FINDINGS = 50  # of one verdict
@@ -252,6 +254,8 @@ def _config(seen: Seen, compared: Compared) -> ConfigEvidence:
         return ConfigEvidence(
             status="arithmetic" if checked else "unverified",
             by=", ".join(checked) if checked else answer.reason,
+            misshapen=arithmetic_misfits(seen) if checked else 0,
+            layers_off=_layers_off(seen) if checked else 0,
         )
     return ConfigEvidence(
         status="checked",
@@ -259,8 +263,13 @@ def _config(seen: Seen, compared: Compared) -> ConfigEvidence:
         missing=compared.number("expected_missing"),
         unexpected=compared.number("unexpected"),
         misshapen=compared.number("misshapen"),
+        layers_off=_layers_off(seen),
         ignored=compared.ignored,
     )
+
+
+def _layers_off(seen: Seen) -> int:
+    return len(missing_layers(seen) | further_layers(seen))
 
 
 def _sources(record: Reconciliation) -> Mapping[str, str]:

@@ -67,7 +67,8 @@ class ConfigEvidence(Value):
         by: what worked it out.
         missing: tensors that it implies and nothing holds.
         unexpected: tensors that are held and that it does not imply.
-        misshapen: tensors whose shape is not the one that it implies.
+        misshapen: tensors whose shape is not the one that it implies, or that its numbers give.
+        layers_off: layers that it states and that are not stored, or the other way round.
         ignored: tensors that the model's own class says it ignores, such as those of multi-token prediction.
     """
 
@@ -76,6 +77,7 @@ class ConfigEvidence(Value):
     missing: int = 0
     unexpected: int = 0
     misshapen: int = 0
+    layers_off: int = 0
     ignored: int = 0
 
 

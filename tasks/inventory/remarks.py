@@ -85,13 +85,15 @@ def unknown_patterns(counted: Sequence[Counted]) -> list[str]:
 
 
 def routed_experts(seen: Seen) -> int:
-    """Routed experts a layer: as the tensors show, else as the config says."""
+    """Routed experts a layer: as the tensors show, one by one or stacked, else as the config says."""
     held = [len(indices) for layer in seen.stack for indices in experts_of(layer).values()]
     if held:
         return max(held)
     stacked = [
         item.group.shape[0]
         for item in seen.known
-        if item.place.role == "expert" and item.group.pattern.expert_slot < 0 and item.group.shape
+        if item.place.role == "expert" and item.group.pattern.expert_slot < 0 and len(item.group.shape) > 2
     ]
-    return seen.facts.architecture.experts or (max(stacked) if stacked else 0)
+    stated = seen.facts.architecture.experts
+    # All stacks of all layers have one first dimension: that is no accident of a fused or transposed shape.
+    return stacked[0] if stacked and len(set(stacked)) == 1 and stated else stated or max(stacked, default=0)

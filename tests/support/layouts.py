@@ -75,11 +75,12 @@ def expand_layout(name: str) -> Iterator[tuple[str, str, tuple[int, ...]]]:
                 yield in_layer.replace("{e}", str(expert)), kind, size
 
 
-def layout_release(name: str) -> Release:
-    """A real release from its layout and config, with as many shards as the real one has."""
+def layout_release(name: str, config: Mapping[str, Any] | None = None) -> Release:
+    """A real release from its layout and config (or another one), with its own number of shards."""
     tensors, shards = _layout_table(name)
-    config = json.loads((FIXTURES / "configs" / name / "config.json").read_text())
-    return Release(model=name, source=None, config=config, checkpoint=HeaderCheckpoint(tensors, shards))
+    if config is None:
+        config = json.loads((FIXTURES / "configs" / name / "config.json").read_text())
+    return Release(model=name, source=None, config=dict(config), checkpoint=HeaderCheckpoint(tensors, shards))
 
 
 @cache
