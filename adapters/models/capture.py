@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,22 +11,25 @@ import torch
 from ..base.operator_call import OperatorCall
 from ..base.operator_capture import FunctionCall
 from ..base.values import Anomaly
+from .phase_inputs import (
+    PREFILL_TOKENS,
+    Form,
+    NoCache,
+    cache_of,
+    inputs_of,
+    long_prefill_tokens,
+    takes,
+    text_config,
+)
 from .recorder import CaptureOverrun, Recorded, capture_calls, record_phase
 from .sampling import sample, scores
 
 __all__ = ["Captured", "capture_calls", "capture_phases", "long_prefill_tokens", "phases_of", "text_config"]
 
-PREFILL_TOKENS = 64
-LONG_TOKENS = 4096
-"""Long enough for sparse indexers and chunked attention to take their long path (DeepSeek-V4 differs
-here)."""
 LONG_CALLS = 30_000
 """Dispatched calls after which a long prefill is taken to unroll over its tokens; the largest that does not
 (DeepSeek-V4, every layer kind once or twice) dispatches a tenth of this."""
 SHORTEST_LONG = 2 * PREFILL_TOKENS
-
-CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
-"""What model families call the cache that a forward returns and takes."""
 
 Report = Callable[[Anomaly], None]
 
@@ -82,10 +84,6 @@ def phases_of(
         model.train(was_training)
 
 
-class NoCache(ValueError):
-    """A forward returned nothing that a next step could go on from."""
-
-
 @dataclass(frozen=True)
 class _Step:
     """What is run: `prepare` first, unrecorded, then `run`."""
@@ -104,6 +102,7 @@ class _Runner:
     def __init__(self, model: torch.nn.Module, config: Any, device: str, report: Report) -> None:
         self.model, self.config, self.device, self.report = model, config, device, report
         self._dispatched = 0
+        self._form = Form()
 
     def run(self, phase: str) -> Captured | None:
         """The phase's calls; None where there are none."""
@@ -112,7 +111,7 @@ class _Runner:
                 return self._sampling()
             if phase == "long_prefill":
                 return self._long()
-            plain = self._record(self._step(phase, PREFILL_TOKENS))
+            plain = self._plain(phase)
         except NoCache as error:
             self.report(_told("decode_without_cache", phase, f"each step is another prefill: {error}"))
             return None
@@ -122,13 +121,30 @@ class _Runner:
         self._dispatched = self._dispatched or plain.dispatched
         return Captured(phase, plain.calls + self._padded(phase, plain), plain.functions)
 
+    def _plain(self, phase: str) -> Recorded:
+        """As most models are called; else as the few are that take the whole sequence or keep no cache."""
+        try:
+            return self._record(self._step(phase, PREFILL_TOKENS))
+        except NoCache:
+            raise
+        except Exception as error:
+            form = Form(whole=True) if phase == "decode" else Form(cache=False)
+            try:
+                found = self._record(self._step(phase, PREFILL_TOKENS, form))
+            except Exception:
+                raise error from None  # the usual way of calling says more
+            self._form = form
+            return found
+
     def _padded(self, phase: str, plain: Recorded) -> list[OperatorCall]:
         """What a ragged batch calls besides."""
-        if not _takes(self.model, "attention_mask"):
+        if not takes(self.model, "attention_mask"):
             return []
         try:
             # Code asks whether the mask masks anything at all; here it does.
-            step = replace(self._step(phase, PREFILL_TOKENS, mask=True), answers=(False,))
+            step = replace(
+                self._step(phase, PREFILL_TOKENS, replace(self._form, mask=True)), answers=(False,)
+            )
             masked = self._record(step)
         except Exception as error:  # third-party model code: recorded
             self.report(_told("padding_not_captured", phase, f"with a padding mask: {_words(error)}"))
@@ -144,7 +160,8 @@ class _Runner:
         length = long_prefill_tokens(self.config)
         if length <= PREFILL_TOKENS:
             return None
-        step = replace(self._step("long_prefill", length), limit=LONG_CALLS)
+        form = replace(self._form, whole=False)
+        step = replace(self._step("long_prefill", length, form), limit=LONG_CALLS)
         try:
             found = self._record(step)
         except CaptureOverrun:
@@ -157,7 +174,7 @@ class _Runner:
                     f"(more than {LONG_CALLS} operators)",
                 )
             )
-            found = self._record(self._step("long_prefill", shorter))
+            found = self._record(self._step("long_prefill", shorter, form))
         return Captured("long_prefill", found.calls, found.functions)
 
     def _affordable(self, length: int) -> int:
@@ -175,15 +192,17 @@ class _Runner:
         found = self._record(step)
         return Captured("sampling", found.calls, found.functions)
 
-    def _step(self, phase: str, length: int, mask: bool = False) -> _Step:
+    def _step(self, phase: str, length: int, form: Form | None = None) -> _Step:
+        form = form or self._form
         inputs: dict[str, Any] = {}
 
         def tokens() -> None:
-            inputs.update(self._inputs(length, length, mask))
+            inputs.update(inputs_of(self.model, length, length, form))
 
         def cache() -> None:
-            output = self.model(**self._inputs(length, length, mask))
-            inputs.update(self._inputs(1, length + 1, mask), **_cache_of(output))
+            output = self.model(**inputs_of(self.model, length, length, form))
+            given = length + 1 if form.whole else 1
+            inputs.update(inputs_of(self.model, given, length + 1, form), **cache_of(output))
 
         def forward() -> None:
             self.model(**inputs)
@@ -192,17 +211,6 @@ class _Runner:
         return _Step(
             phase, 1 if phase == "decode" else length, cache if phase == "decode" else tokens, forward
         )
-
-    def _inputs(self, length: int, seen: int, mask: bool) -> dict[str, Any]:
-        ids = torch.zeros((1, length), dtype=torch.int64, device="meta")
-        inputs: dict[str, Any] = {"input_ids": ids}
-        if getattr(self.config, "is_encoder_decoder", False):
-            inputs["decoder_input_ids"] = ids[:, :1]
-        if mask:
-            inputs["attention_mask"] = torch.zeros((1, seen), dtype=torch.int64, device="meta")
-        if _takes(self.model, "use_cache"):
-            inputs["use_cache"] = True
-        return inputs
 
     def _record(self, step: _Step) -> Recorded:
         """As told; where the CPU is claimed and that fails, once more with unplaced tensors on meta."""
@@ -229,13 +237,6 @@ class _Runner:
         )
 
 
-def _takes(model: torch.nn.Module, name: str) -> bool:
-    parameters = inspect.signature(model.forward).parameters
-    return name in parameters or any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
-    )
-
-
 def _ignore(anomaly: Anomaly) -> None:
     """Nobody asked."""
 
@@ -251,24 +252,3 @@ def _not_captured(phase: str, error: Exception) -> Anomaly:
 
 def _told(code: str, phase: str, message: str) -> Anomaly:
     return Anomaly(code=code, subject=phase, message=f"phase {phase}: {message}")
-
-
-def text_config(config: Any) -> Any:
-    """The text part of a composite config, or the config itself."""
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
-
-
-def long_prefill_tokens(config: Any) -> int:
-    """Tokens of the long prefill: beyond the sliding window and `LONG_TOKENS`, within the positions."""
-    text = text_config(config)
-    windows = [getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")]
-    wanted = max([LONG_TOKENS, *(window + 1 for window in windows if isinstance(window, int))])
-    positions = getattr(text, "max_position_embeddings", None)
-    return min(wanted, positions) if isinstance(positions, int) and positions > 0 else wanted
-
-
-def _cache_of(output: Any) -> dict[str, Any]:
-    for name in CACHE_NAMES:
-        if (cache := getattr(output, name, None)) is not None:
-            return {name: cache}
-    raise NoCache(f"the forward of {type(output).__name__} returned no cache under {', '.join(CACHE_NAMES)}")

@@ -14,10 +14,11 @@ from day0_worker.trees import is_cache
 
 from ..base.operator_call import OperatorCall
 from ..base.values import Anomaly
-from .capture import PREFILL_TOKENS, Captured
+from .capture import Captured
 from .claimed_device import ClaimedDevice
 from .encoding import Arguments
 from .oracle import ValueOracle
+from .phase_inputs import PREFILL_TOKENS
 from .repeated_layers import structure_of
 
 
