@@ -61,6 +61,8 @@ class Fragment:
         config: config.json as JSON, quantisation taken out.
         dtype: short name of weights and activations.
         options: from the target, e.g. `{"attn": "eager", "experts": "grouped_mm"}`.
+        varying: sizes in the example that stand for something that varies, such as its length; no other
+            dimension of the example may have them. A stack that can compiles for all sizes at once.
     """
 
     node: str
@@ -69,6 +71,26 @@ class Fragment:
     config: Mapping[str, Any]
     dtype: str
     options: Mapping[str, str]
+    varying: Sequence[int] = ()
+
+
+class CompileReport(Value):
+    """What a stack compiled under one handle so far, all shapes together.
+
+    Attributes:
+        graphs: how many times something was compiled.
+        operators: name -> number in the graph that the compiler was given: `aten.mm.default`, `onnx.MatMul`,
+            `opset1.MatMul`.
+        kernels: what is executed in their place -> how many, by the stack's own names.
+        breaks: why parts run uncompiled, in the compiler's words; empty where everything is compiled.
+        fixed: why the graph serves the shapes of the example alone though others were asked for; else empty.
+    """
+
+    graphs: int = 0
+    operators: Mapping[str, int] = {}
+    kernels: Mapping[str, int] = {}
+    breaks: Sequence[str] = ()
+    fixed: str = ""
 
 
 @dataclass(frozen=True)
@@ -178,6 +200,10 @@ class Target(Protocol):
             inputs: the node's arguments.
             state: name of the sequence whose cache the worker keeps for this node; None: no cache.
         """
+        ...
+
+    def report(self, handle: str) -> CompileReport:
+        """What the stack compiled under a handle; a RemoteError `unsupported` where it compiles nothing."""
         ...
 
     def run_op(self, call: OperatorCall, tensors: Sequence[Tensor]) -> Answer:

@@ -11,7 +11,9 @@ import torch
 from day0.adapters.targets.eager import EagerStack
 from day0_worker import NodeRun
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
-from day0_worker.lifted import Compiled, LiftedNode, LiftedNodes
+from day0_worker.executable import Executable, words
+from day0_worker.inductor_graphs import counting_backend
+from day0_worker.lifted import LiftedNode, LiftedNodes
 from day0_worker.one_operator import ManyOperators, OneOperator
 
 _COMPILED_KINDS = 4096
@@ -90,14 +92,34 @@ class InductorStack(EagerStack):
                 input_ids=torch.tensor(tokens, device=self.device), use_cache=False
             ).logits
 
-    def _compile(self, node: LiftedNode, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
+    def report(self, handle: str) -> Dict[str, Any]:
+        """See `Stack`."""
+        return self._nodes.report(handle)
+
+    def _compile(
+        self, node: LiftedNode, inputs: List[torch.Tensor], names: List[str], dims: List[List[int]]
+    ) -> Executable:
         # One code object serves all kinds and shapes, and each is compiled once, so the limit guards
         # nothing here.
         torch._dynamo.config.recompile_limit = _COMPILED_KINDS
-        compiled = torch.compile(node, dynamic=False, fullgraph=True)
-        # The first call compiles; on empty weights, whose values do not matter.
-        compiled(*self.to_device(inputs))
-        return lambda given: list(compiled(*self.to_device(given)))
+        made = Executable(lambda given: given, graphs=0)
+        placed = self.to_device(inputs)
+        for tensor, varying in zip(placed, dims):  # noqa: B905  # one for each; Python 3.9 has no strict
+            for dim in varying:
+                torch._dynamo.maybe_mark_dynamic(tensor, dim)
+        dynamic = None if any(dims) else False
+        backend = counting_backend(made)
+        compiled = torch.compile(node, backend=backend, dynamic=dynamic, fullgraph=True)
+        try:
+            # The first call compiles; on empty weights, whose values do not matter.
+            compiled(*placed)
+        except (torch._dynamo.exc.Unsupported, torch._dynamo.exc.UserError) as error:
+            made.breaks.append(words(error))
+            self.remark("graph_break", "", "a part of the node runs uncompiled", made.breaks[-1])
+            compiled = torch.compile(node, backend=backend, dynamic=dynamic)
+            compiled(*placed)
+        made.run = lambda given: list(compiled(*self.to_device(given)))
+        return made
 
 
 def _copies(value: Any) -> Any:

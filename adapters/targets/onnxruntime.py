@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
+import tempfile
+from collections import Counter
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import onnxruntime
@@ -11,7 +14,8 @@ import torch
 
 from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
-from day0_worker.lifted import Compiled, LiftedNodes
+from day0_worker.executable import Compiled, Executable, shapes_for_export, words
+from day0_worker.lifted import LiftedNode, LiftedNodes
 from day0_worker.one_operator import ManyOperators, OneOperator
 from day0_worker.shelf import ModuleShelf
 
@@ -27,7 +31,7 @@ class OnnxRuntimeStack(Stack):
     def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
         super().__init__(device, count, dtype, options)
         self.provider = _provider(device, self.options)
-        self._nodes = LiftedNodes(self, ModuleShelf("cpu", options), self._compile)
+        self._nodes = LiftedNodes(self, ModuleShelf("cpu", options), self._compile_node)
         self._last_operator: Tuple[str, Optional[Compiled]] = ("", None)
         _remember_translations()
 
@@ -99,12 +103,37 @@ class OnnxRuntimeStack(Stack):
             outputs = compiled(many.inputs)
         return many.results(outputs)
 
+    def report(self, handle: str) -> Dict[str, Any]:
+        """See `Stack`."""
+        return self._nodes.report(handle)
+
+    def _compile_node(
+        self, node: LiftedNode, inputs: List[torch.Tensor], names: List[str], dims: List[List[int]]
+    ) -> Executable:
+        fixed = ""
+        if any(dims):
+            try:
+                return self._compiled(
+                    self.ways.exported(node, inputs, shapes_for_export(dims)), inputs, names
+                )
+            except Exception as error:  # whatever the exporter raises: it may still take these shapes alone
+                fixed = words(error)
+        made = self._compiled(self.ways.exported(node, inputs) if self.ways.table() else node, inputs, names)
+        made.fixed = fixed
+        return made
+
     def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
         given = self.ways.exported(module, inputs) if self.ways.table() else module
-        program = torch.onnx.export(given, tuple(inputs), dynamo=True, input_names=names, verbose=False)
+        return self._compiled(given, inputs, names, count=False).run
+
+    def _compiled(
+        self, module: Any, inputs: List[torch.Tensor], names: List[str], count: bool = True
+    ) -> Executable:
+        program = torch.onnx.export(module, tuple(inputs), dynamo=True, input_names=names, verbose=False)
         if program is None:
             raise StackError("torch.onnx.export gave no program")
-        session = _session(program.model_proto.SerializeToString(), self.provider, inputs)
+        model = program.model_proto
+        session, kernels = _session(model.SerializeToString(), self.provider, inputs, count)
         known = {entry.name for entry in session.get_inputs()}
         kinds = [entry.type for entry in session.get_outputs()]
         outputs = [entry.name for entry in session.get_outputs()]
@@ -115,7 +144,7 @@ class OnnxRuntimeStack(Stack):
             values = session.run_with_ort_values(outputs, feeds)
             return [_tensor(value, kinds[index]) for index, value in enumerate(values)]
 
-        return run
+        return Executable(run, _counted(model.graph, "onnx"), kernels)
 
 
 def _remember_translations() -> None:
@@ -131,17 +160,34 @@ def _remember_translations() -> None:
         registry.from_torchlib = staticmethod(functools.lru_cache(maxsize=None)(build))
 
 
-def _session(model: bytes, provider: str, inputs: Sequence[torch.Tensor]) -> Any:
+def _session(
+    model: bytes, provider: str, inputs: Sequence[torch.Tensor], count: bool
+) -> Tuple[Any, Dict[str, int]]:
+    """A session, and the nodes that it executes once its graph is optimised."""
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(model, settings, providers=[provider])
+        with tempfile.TemporaryDirectory() as folder:
+            if count:
+                settings.optimized_model_filepath = os.path.join(folder, "optimised.onnx")
+            session = onnxruntime.InferenceSession(model, settings, providers=[provider])
+            return session, _executed(settings.optimized_model_filepath) if count else {}
     except Exception as error:  # ONNX Runtime's exceptions have no common base below Exception
         low = sorted({str(tensor.dtype) for tensor in inputs} & set(_LOW_PRECISION))
         text = f"{type(error).__name__}: {error}"
         if low and ("NOT_IMPLEMENTED" in text or "Type Error" in text or "type" in text.lower()):
             raise StackError(f"{provider} has no kernel for {' and '.join(low)}: {text}", "dtype") from error
         raise
+
+
+def _executed(path: str) -> Dict[str, int]:
+    onnx = importlib.import_module("onnx")
+    return _counted(onnx.load(path).graph, "onnxruntime")
+
+
+def _counted(graph: Any, own: str) -> Dict[str, int]:
+    """Operator -> number in an ONNX graph, `OWN.NAME` for ONNX's own, `DOMAIN.NAME` for others'."""
+    return dict(Counter(f"{node.domain or own}.{node.op_type}" for node in graph.node))
 
 
 def _provider(device: str, options: Mapping[str, str]) -> str:

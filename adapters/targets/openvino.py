@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import openvino
@@ -10,9 +11,12 @@ import torch
 
 from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
-from day0_worker.lifted import Compiled, LiftedNodes
+from day0_worker.executable import Executable, shapes_for_export, words
+from day0_worker.lifted import LiftedNode, LiftedNodes
 from day0_worker.one_operator import ManyOperators, OneOperator
 from day0_worker.shelf import ModuleShelf
+
+_ENDS = ("Parameter", "Result", "Constant", "Input", "Output", "Const")
 
 
 class OpenVinoStack(Stack):
@@ -28,7 +32,7 @@ class OpenVinoStack(Stack):
             raise StackError(
                 f"OpenVINO {openvino.__version__} sees no device {device!r}, only {there}", "unsupported"
             )
-        self._nodes = LiftedNodes(self, ModuleShelf("cpu", options), self._compile)
+        self._nodes = LiftedNodes(self, ModuleShelf("cpu", options), self._compile_node)
 
     def describe(self) -> Dict[str, Any]:
         """See `Stack`."""
@@ -68,7 +72,7 @@ class OpenVinoStack(Stack):
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """See `Stack`; converts the one operator."""
         one = OneOperator(self.ways.operator(op), args, kwargs)
-        compiled = self._compile(one, one.inputs, [])
+        compiled = self._compiled(one, one.inputs).run
         with self.timed():
             outputs = compiled(one.inputs)
         return one.result(outputs)
@@ -79,15 +83,34 @@ class OpenVinoStack(Stack):
 
     def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
         many = ManyOperators([OneOperator(self.ways.operator(job.op), job.args, job.kwargs) for job in jobs])
-        compiled = self._compile(many, many.inputs, [])
+        compiled = self._compiled(many, many.inputs).run
         with self.timed():
             outputs = compiled(many.inputs)
         return many.results(outputs)
 
-    def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
+    def report(self, handle: str) -> Dict[str, Any]:
+        """See `Stack`."""
+        return self._nodes.report(handle)
+
+    def _compile_node(
+        self, node: LiftedNode, inputs: List[torch.Tensor], names: List[str], dims: List[List[int]]
+    ) -> Executable:
+        fixed = ""
+        if any(dims):
+            try:
+                return self._compiled(node, inputs, dims)
+            except Exception as error:  # whatever exporter or converter raises: these shapes alone may do
+                fixed = words(error)
+        made = self._compiled(node, inputs, [])
+        made.fixed = fixed
+        return made
+
+    def _compiled(
+        self, module: torch.nn.Module, inputs: List[torch.Tensor], dims: Sequence[Sequence[int]] = ()
+    ) -> Executable:
         if any(tensor.dtype is torch.bfloat16 for tensor in inputs):
             raise StackError("OpenVINO's Python interface takes no bf16 tensors", "dtype")
-        exported = self.ways.exported(module, inputs)
+        exported = self.ways.exported(module, inputs, shapes_for_export(dims) if dims else None)
         given_names = list(exported.graph_signature.user_inputs)
         graph = openvino.convert_model(exported)
         # The plugin would compute in bf16 where the processor can.
@@ -107,4 +130,20 @@ class OpenVinoStack(Stack):
             results = request.infer(values, share_inputs=True)
             return [torch.from_numpy(results[port].copy()) for port in compiled.outputs]
 
-        return run
+        operators = Counter(
+            f"{node.get_type_info().version_id}.{node.get_type_name()}"
+            for node in graph.get_ops()
+            if node.get_type_name() not in _ENDS
+        )
+        return Executable(run, dict(operators), _executed(compiled))
+
+
+def _executed(compiled: Any) -> Dict[str, int]:
+    """Layers that the plugin executes -> how many, as its runtime model names them."""
+    layers: Counter[str] = Counter()
+    for node in compiled.get_runtime_model().get_ops():
+        facts = node.get_rt_info()
+        layer = str(facts["layerType"].astype(str)) if "layerType" in facts else node.get_type_name()
+        if layer not in _ENDS:
+            layers[f"openvino.{layer}"] += 1
+    return dict(layers)

@@ -16,6 +16,7 @@ from day0.adapters.base.target import (
     TARGET_API,
     Answer,
     Call,
+    CompileReport,
     Fragment,
     Generation,
     LoadReport,
@@ -125,6 +126,7 @@ class WorkerTarget:
                 "config": trees.encode(json.loads(json.dumps(dict(fragment.config))))[0],
                 "dtype": fragment.dtype,
                 "options": {**self.spec.options, **fragment.options},
+                "varying": list(fragment.varying),
             },
             "tree": example.tree,
             "mode": mode,
@@ -147,6 +149,21 @@ class WorkerTarget:
             "state": state,
         }
         return self._answer("run", request, tensors)
+
+    def report(self, handle: str) -> CompileReport:
+        """See `Target`.
+
+        Raises:
+            WorkerError: E607, the answer is no report.
+        """
+        self._need("fragment")
+        result = self._ask("report", {"handle": handle})[0]["result"]
+        try:
+            return CompileReport.model_validate(result)
+        except ValidationError as error:
+            raise WorkerError(
+                f"{self.spec} reports wrongly: {error.errors()[0]['msg']}", code="E607"
+            ) from error
 
     def forget(self, state: str) -> None:
         """Drops the caches of a sequence; nothing happens where no worker lives."""

@@ -8,14 +8,13 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from day0_worker import trees
+from day0_worker.executable import Executable, summed, varying_dims
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf
 from day0_worker.stack import NodeRun, Stack, StackError
 
-Compiled = Callable[[List[torch.Tensor]], List[torch.Tensor]]
-"""Takes all inputs in order and returns all outputs in order, on the CPU or the stack's device."""
-Compile = Callable[["LiftedNode", List[torch.Tensor], List[str]], Compiled]
-"""Takes a node, example inputs and their names."""
+Compile = Callable[["LiftedNode", List[torch.Tensor], List[str], List[List[int]]], Executable]
+"""Takes a node, example inputs, their names, and for each the dimensions that vary."""
 
 
 class Traced:
@@ -80,7 +79,8 @@ class LiftedNodes:
     def __init__(self, stack: Stack, shelf: ModuleShelf, compile: Compile) -> None:
         self._stack, self._shelf, self._compile = stack, shelf, compile
         self._kinds: Dict[str, Tuple[str, str]] = {}
-        self._ready: Dict[str, Tuple[LiftedNode, Compiled]] = {}
+        self._varying: Dict[str, Sequence[int]] = {}
+        self._ready: Dict[str, List[Tuple[LiftedNode, Executable]]] = {}
         self._pasts: Dict[Tuple[str, str], Tuple[torch.Tensor, torch.Tensor]] = {}
         self._kept: Tuple[str, Mapping[str, torch.Tensor]] = ("", {})
 
@@ -94,6 +94,8 @@ class LiftedNodes:
     ) -> str:
         """Compiles for the example's shapes; a decode step that needs a cache waits for the first `run`.
 
+        Where the fragment names `varying` sizes, dimensions of these sizes may have others later on.
+
         Raises:
             StackError: `unsupported` for baked weights.
         """
@@ -102,11 +104,13 @@ class LiftedNodes:
                 f"{self._stack.name} takes nodes with lifted weights only, not {weights}", "unsupported"
             )
         key, node = self._shelf.key(fragment), fragment["node"]
-        handle = f"{key}:{fragment['kind']}:{mode}"
+        varying = list(fragment.get("varying", ()))
+        handle = f"{key}:{fragment['kind']}:{mode}" + (":varying" if varying else "")
         self._kinds[handle] = (key, node)
+        self._varying[handle] = varying
         tree, tensors = trees.encode_arguments(args, kwargs)
         if mode != "decode" or not trees.has_state(tree):
-            self._executable(handle, tree, tensors, None)
+            self._compiled(handle, tree, tensors, None)
         return handle
 
     def run(self, job: NodeRun) -> Any:
@@ -123,10 +127,8 @@ class LiftedNodes:
         past = self._pasts.get(place) if job.state is not None and trees.has_state(tree) else None
         if job.state is None:
             tree = _without_state(tree)
-        node, compiled = self._executable(job.handle, tree, tensors, past)
         inputs = [*self._weights(job), *tensors.values(), *(past or ())]
-        with self._stack.timed(), torch.no_grad():
-            outputs = compiled(inputs)
+        node, outputs = self._outputs(job.handle, tree, tensors, past, inputs)
         if node.traced.writes_cache:
             self._pasts[place] = (outputs[-2], outputs[-1])
             outputs = outputs[:-2]
@@ -136,23 +138,61 @@ class LiftedNodes:
         """Drops the sequence's keys and values."""
         self._pasts = {place: past for place, past in self._pasts.items() if place[0] != state}
 
-    def _executable(
+    def report(self, handle: str) -> Dict[str, Any]:
+        """What was compiled under a handle so far, all shapes together."""
+        if handle not in self._kinds:
+            raise StackError(f"nothing was prepared under {handle!r} in this worker")
+        known = [made for key, made in self._ready.items() if json.loads(key)[0] == handle]
+        return summed([executable for made in known for _, executable in made])
+
+    def _outputs(
+        self,
+        handle: str,
+        tree: Any,
+        tensors: Mapping[str, torch.Tensor],
+        past: Any,
+        inputs: List[torch.Tensor],
+    ) -> Tuple[LiftedNode, List[torch.Tensor]]:
+        """The outputs; a graph for other shapes than these is replaced by one more."""
+        for node, executable in list(self._ready.get(self._signature(handle, tree, tensors, past), ())):
+            try:
+                with self._stack.timed(), torch.no_grad():
+                    return node, executable.run(inputs)
+            except Exception:
+                # Which shapes a graph takes, each runtime says in its own words, by refusing the others.
+                if not self._varying[handle]:
+                    raise
+        node, executable = self._compiled(handle, tree, tensors, past)
+        with self._stack.timed(), torch.no_grad():
+            return node, executable.run(inputs)
+
+    def _signature(self, handle: str, tree: Any, tensors: Mapping[str, torch.Tensor], past: Any) -> str:
+        """The same for calls that one graph may serve: equal shapes, or ranks alone where sizes vary."""
+        ranks_only = bool(self._varying[handle])
+        layouts = [
+            [str(tensor.dtype), tensor.dim() if ranks_only else list(tensor.shape)]
+            for tensor in (*tensors.values(), *(past or ()))
+        ]
+        return json.dumps([handle, tree, layouts])
+
+    def _compiled(
         self, handle: str, tree: Any, tensors: Mapping[str, torch.Tensor], past: Any
-    ) -> Tuple[LiftedNode, Compiled]:
-        shapes = [[str(tensor.dtype), list(tensor.shape)] for tensor in (*tensors.values(), *(past or ()))]
-        signature = json.dumps([handle, tree, shapes])
-        if signature not in self._ready:
-            key, node = self._kinds[handle]
-            modules = self._shelf.get(key)
-            lifted = LiftedNode(modules, node, tree, list(tensors), past is not None).eval()
-            # Never written, so they take address space, not memory, whatever the model's size.
-            empty = [torch.empty(like.shape, dtype=like.dtype) for like in modules.parameters(node).values()]
-            names = [f"weight_{index}" for index in range(len(empty))] + list(tensors)
-            names += ["past_key", "past_value"] if past is not None else []
-            with torch.no_grad():
-                compiled = self._compile(lifted, [*empty, *tensors.values(), *(past or ())], names)
-            self._ready[signature] = (lifted, compiled)
-        return self._ready[signature]
+    ) -> Tuple[LiftedNode, Executable]:
+        made = self._ready.setdefault(self._signature(handle, tree, tensors, past), [])
+        if made and not self._varying[handle]:
+            return made[0]
+        key, node = self._kinds[handle]
+        modules = self._shelf.get(key)
+        lifted = LiftedNode(modules, node, tree, list(tensors), past is not None).eval()
+        # Never written, so they take address space, not memory, whatever the model's size.
+        empty = [torch.empty(like.shape, dtype=like.dtype) for like in modules.parameters(node).values()]
+        names = [f"weight_{index}" for index in range(len(empty))] + list(tensors)
+        names += ["past_key", "past_value"] if past is not None else []
+        inputs = [*empty, *tensors.values(), *(past or ())]
+        dims = varying_dims(inputs, self._varying[handle], len(empty))
+        with torch.no_grad():
+            made.append((lifted, self._compile(lifted, inputs, names, dims)))
+        return made[-1]
 
     def _weights(self, job: NodeRun) -> List[torch.Tensor]:
         expected = self._shelf.get(self._kinds[job.handle][0]).parameters(job.node)

@@ -87,6 +87,7 @@ class _Server:
             "describe": lambda request, tensors: (self._loaded().describe(), {}),
             "prepare": self._prepare,
             "run": self._run,
+            "report": lambda request, tensors: (self._loaded().report(request["handle"]), {}),
             "forget": self._forget,
             "run_op": self._run_op,
             "run_ops": self._run_ops,

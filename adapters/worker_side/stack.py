@@ -141,6 +141,10 @@ class Stack:
         """Runs one node and returns its output as the module would."""
         raise StackError(f"{self.name} does not run fragments", "unsupported")
 
+    def report(self, handle: str) -> Dict[str, Any]:
+        """What was compiled under a handle: `graphs`, `operators`, `kernels`, `breaks`, `fixed`."""
+        raise StackError(f"{self.name} does not compile", "unsupported")
+
     def forget(self, state: str) -> None:
         """Drops the cache of a sequence; unknown names are ignored."""
 

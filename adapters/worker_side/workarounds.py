@@ -141,6 +141,10 @@ class Ways:
         replaced._schema = overload._schema  # type: ignore[attr-defined]  # as an overload has it
         return replaced
 
+    def replaces(self, op: str) -> bool:
+        """Whether a function is run in the operator's place."""
+        return op in self._functions
+
     def table(self) -> Dict[Any, Function]:
         """Overload -> function, as tables of decompositions are written."""
         from day0_worker.operators import resolve
@@ -159,11 +163,17 @@ class Ways:
         with dispatched, called:
             yield
 
-    def exported(self, module: Any, inputs: Sequence[Any]) -> Any:
-        """The module as an exported program, with the functions' operators in the operators' places."""
+    def exported(self, module: Any, inputs: Sequence[Any], varying: Any = None) -> Any:
+        """The module as an exported program, with the functions' operators in the operators' places.
+
+        Args:
+            module: takes its inputs one by one.
+            inputs: examples.
+            varying: `dynamic_shapes` of `torch.export`; None: all shapes are those of the examples.
+        """
         import torch
 
-        program = torch.export.export(module, tuple(inputs))
+        program = torch.export.export(module, tuple(inputs), dynamic_shapes=varying)
         return program.run_decompositions(self.table()) if self._functions else program
 
     def received(self, node: str, tree: Any) -> Any:

@@ -99,6 +99,9 @@ class CannedTarget:
     def run(self, handle: str, node: str, weights: Any, inputs: Call, *, state: str | None = None) -> Answer:
         raise UnsupportedError("canned")
 
+    def report(self, handle: str) -> Any:
+        raise UnsupportedError("it compiles nothing")
+
     def run_ops(self, *_: Any) -> Any:
         raise NotImplementedError
 
