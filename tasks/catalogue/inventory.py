@@ -137,6 +137,13 @@ ENTRIES: tuple[Entry, ...] = (
         "decoder_sparse_step).",
     ),
     Entry(
+        "INV105", "parameters not known", "warning",
+        "Only a config is there, and no model can be built of it: parameters, bytes and operators stay "
+        "unknown.",
+        "Wait for the weights, or install the transformers version that knows the model.",
+        undecided="unverified",
+    ),
+    Entry(
         "INV021", "experts missing", "error",
         "Some layers hold fewer routed experts than the config states, or lack some within the range.",
         "Fetch the missing shards.",

@@ -22,6 +22,7 @@ def remarks(seen: Seen) -> Sequence[Finding]:
     findings += _silent_config(seen)
     findings += layer_statement_findings(seen)
     findings += _no_tensors(seen)
+    findings += _nothing_implied(seen)
     findings += [
         make_finding(
             "INV027",
@@ -77,6 +78,19 @@ def _no_tensors(seen: Seen) -> Sequence[Finding]:
     files = plural(len(shards), "tensor file")
     message = f"{files} can be read, e.g. {readable(shards[0])}, and the headers name no tensor at all"
     return [make_finding("INV092", _MODEL, message, evidence=list(shards[:10]))]
+
+
+def _nothing_implied(seen: Seen) -> Sequence[Finding]:
+    """A config alone of which no model can be built: sizes and costs are not known, whatever else is."""
+    if seen.release.checkpoint.format != "none" or seen.basis != "none" or not seen.release.config:
+        return ()
+    named = seen.facts.architecture.model_type or seen.facts.architecture.architecture
+    if not named or any(item.code == "listing_only" for item in seen.release.checkpoint.anomalies):
+        return ()
+    message = (
+        f"no weights are there and no model could be built of {readable(named)}: its parameters are not known"
+    )
+    return [make_finding("INV105", _MODEL, message, evidence=[seen.answer.reason or "config.json"])]
 
 
 def unknown_patterns(counted: Sequence[Counted]) -> list[str]:

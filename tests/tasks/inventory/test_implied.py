@@ -142,3 +142,14 @@ def test_a_vision_language_model_deviates_in_nothing(tmp_path: Path) -> None:
     record = take_inventory(open_release(str(tmp_path)), expected=True)
     found = record.facts.reconciliation
     assert (found.faulty, list(found.exceptions), found.config.status) == (0, [], "checked")
+
+
+def test_a_bare_config_of_an_unknown_model_is_undecided(tmp_path: Path) -> None:
+    config = {"model_type": "zzz", "architectures": ["ZzzForCausalLM"], "hidden_size": 64,
+              "num_hidden_layers": 2, "vocab_size": 100, "num_attention_heads": 4}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    record = take_inventory(open_release(str(tmp_path / "config.json")))
+    assert record.facts.basis == "none"
+    assert record.verdict == "unverified"
+    (told,) = [finding.message for finding in record.findings if finding.code == "INV105"]
+    assert "no model is built of zzz" in told
