@@ -48,12 +48,27 @@ def _facts(record: StageRecord) -> Iterator[str]:
 
 
 def _coverage(record: CoverageRecord) -> Iterator[str]:
-    counts = ", ".join(f"{number} {status}" for status, number in record.facts.statuses.items())
-    yield f"{record.facts.overloads} operators, {record.facts.signatures} distinct calls: {counts or 'none'}"
-    for gap in record.facts.gaps[:_MOST_ROWS]:
-        around = f"; {gap.workaround}" if gap.workaround else ""
+    facts = record.facts
+    if facts.new_since_registry:
+        shown = ", ".join(facts.new_since_registry[:_MOST_ROWS])
+        yield f"new to the registry ({len(facts.new_since_registry)}): {shown}"
+    counts = ", ".join(f"{number} {status}" for status, number in facts.statuses.items())
+    yield f"{facts.overloads} operators, {facts.signatures} distinct calls: {counts or 'none'}"
+    for gap in facts.gaps[:_MOST_ROWS]:
+        inside = f" [{gap.variant}]" if gap.variant else ""
+        way = gap.workaround or "no way around known"
+        tried = f" ({gap.checked})" if gap.checked else " (not tried)" if gap.workaround else ""
         share = f"{percent_text(gap.impact)} of the work"
-        yield f"{gap.status:<9} {gap.op} ({', '.join(gap.dtypes)}), {share}{around}"
+        yield f"{gap.status:<9} {gap.op} ({', '.join(gap.dtypes)}){inside}, {share}; {way}{tried}"
+    for one in facts.alternatives:
+        options = "&".join(f"{key}={value}" for key, value in sorted(one.options.items())) or "as named"
+        found = one.reason or f"{len(one.gaps)} gaps, {percent_text(one.impact)} of the work at risk"
+        yield f"{'->' if one.chosen else '  '} {options}: {found}"
+    for chosen in facts.chosen:
+        yield f"later stages run with {chosen.id}"
+    for name, path in sorted(record.files.items()):
+        if name.startswith("repro "):
+            yield f"script: {path}"
 
 
 def _minimal(record: MinimalRecord) -> Iterator[str]:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from day0.tasks.coverage.record import CoverageFacts, CoverageRecord, CoveredOp
+from day0.tasks.coverage.record import CoverageFacts, CoverageRecord
 
 from ..model import Report, TargetResult
 from ..words import exact_text, listed, percent_text, plural
 from .bars_figure import Bar, Part, stacked_bars
 from .blocks import absent_block, reused, target_slug, why_nothing
+from .coverage_tables import STATUS_LOOK, coverage_tables, passages
 from .ledger import Ledger
-from .limits import pick
-from .parts import Block, Cell, Column, Figure, Key, Row, Section, Stat, Table, settle
-from .text import element_id
+from .parts import Block, Figure, Key, Section, Stat, settle
 
-# Status of an operator -> the verdict whose colour and shape it takes, best first.
-STATUS_LOOK = {
-    "native": "pass",
-    "decomposed": "pass",
-    "fallback": "warn",
-    "slow": "warn",
-    "unknown": "unverified",
-    "double_fault": "fail",
-    "missing": "fail",
-    "wrong": "fail",
-    "crash": "fail",
-    "hang": "fail",
-}
 _ORDER = list(STATUS_LOOK)
 
 
@@ -52,31 +38,48 @@ def _block(report: Report, index: int, result: TargetResult, record: CoverageRec
         lead=_lead(facts) if facts.ops else why_nothing(record, "No operator was captured."),
         stats=_stats(ledger, record) if facts.ops else (),
         figures=[_bar(facts, slug)] if facts.ops else (),
-        tables=[settle(table) for table in _tables(ledger, facts, slug, index, limit)],
+        tables=[settle(table) for table in coverage_tables(ledger, facts, slug, index, limit)],
+        passages=passages(facts, slug),
         sources=ledger.sources,
         reused=reused(report, "coverage", result),
     )
 
 
 def _lead(facts: CoverageFacts) -> str:
-    safe = sum(facts.statuses.get(status, 0) for status in ("native", "decomposed"))
+    """What is new, then the gap, then what was chosen to get around it."""
     total = sum(facts.statuses.values())
+    new = len(facts.new_since_registry)
+    told = (
+        f"{plural(new, 'operator')} of {exact_text(total)} new to the registry" if new else "Nothing is new"
+    )
+    first = f"{told}: {listed(list(facts.new_since_registry))}." if new else f"{told} to the registry."
     if not facts.gaps:
-        return f"The target has all {plural(total, 'operator')}."
+        return f"{first} The target has all {plural(total, 'operator')}."
     worst = facts.gaps[0]
+    native = facts.statuses.get("native", 0)
+    count = f"{exact_text(native)} of {plural(total, 'operator')}"
     gap = f"{worst.op} ({worst.status}, {percent_text(worst.impact)})"
-    count = f"{exact_text(safe)} of {plural(total, 'operator')}"
-    return f"The target has {count}; the gap with the largest share of work is {gap}."
+    said = f"{first} The target has {count}; the gap with the largest share of work is {gap}."
+    if facts.chosen:
+        said += f" Later stages run with {listed([one.id for one in facts.chosen])}."
+    return said
 
 
 def _stats(ledger: Ledger, record: CoverageRecord) -> Sequence[Stat]:
+    new = ledger.derived(len(record.facts.new_since_registry), "exact", "count", "/new_since_registry")
     stats = [
+        Stat("New", new, "operators the registry had no row for"),
         Stat("Operators", ledger.cell("/overloads", "exact"), "distinct overloads"),
         Stat("Calls", ledger.cell("/signatures", "exact"), "distinct signatures"),
     ]
-    at_risk = sum(float(gap.impact) for gap in record.facts.gaps)
-    cell = ledger.derived(at_risk, "percent", "sum of the gaps' shares", "/gaps")
-    stats.append(Stat("Work at risk", cell, f"in {plural(len(record.facts.gaps), 'gap')}"))
+    open_ = [gap for gap in record.facts.gaps if not gap.checked]
+    at_risk = sum(float(gap.impact) for gap in open_)
+    cell = ledger.derived(at_risk, "percent", "sum of the shares of gaps without a tried way around", "/gaps")
+    stats.append(Stat("Work at risk", cell, f"in {plural(len(open_), 'gap')}"))
+    around = len(record.facts.gaps) - len(open_)
+    if around:
+        cell = ledger.derived(around, "exact", "count of gaps with a tried way around", "/gaps")
+        stats.append(Stat("Got around", cell, "gaps whose way around ran here"))
     if record.observations.probed:
         probed = ledger.measured(record.observations.probed, "exact")
         stats.append(Stat("Probed now", probed, "by running them"))
@@ -99,112 +102,3 @@ def _bar(facts: CoverageFacts, slug: str) -> Figure:
         svg=stacked_bars(bars, "Operators by status", margin=110),
         legend=[Key(f"k-st-{status}", f"{status} {facts.statuses[status]}") for status in present],
     )
-
-
-def _tables(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit: int) -> Iterable[Table]:
-    if facts.gaps:
-        yield _gap_table(ledger, facts, slug, index, limit)
-    if facts.ops:
-        yield _op_table(ledger, facts, slug, index, limit)
-    for name, title in (
-        ("kernels", "Kernels outside the dispatcher"),
-        ("new_since_registry", "New to the registry"),
-    ):
-        names = getattr(facts, name)
-        if names:
-            yield Table(
-                id=f"coverage--{slug}--{name}",
-                caption=title,
-                columns=[Column("Name")],
-                rows=[Row([Cell(item, code=True)]) for item in names[:limit]],
-                total=len(names),
-                rest=_where(index, name),
-                folded=True,
-            )
-
-
-def _gap_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit: int) -> Table:
-    rows = [
-        Row(
-            [
-                Cell(gap.op, code=True, status=_look(gap.status)),
-                Cell(",".join(gap.dtypes), code=True),
-                Cell(gap.status),
-                ledger.cell(f"/gaps/{place}/impact", "percent"),
-                Cell(gap.workaround or "none known", code=bool(gap.workaround)),
-                Cell(gap.evidence),
-            ],
-            id=element_id("coverage", slug, "gap", gap.op, ",".join(gap.dtypes)),
-            status=_look(gap.status),
-        )
-        for place, gap in enumerate(facts.gaps[:limit])
-    ]
-    return Table(
-        id=f"coverage--{slug}--gaps",
-        caption="Gaps, the largest share of work first",
-        columns=[
-            Column("Operator"),
-            Column("Dtypes"),
-            Column("Status"),
-            Column("Share of work", True),
-            Column("Way around"),
-            Column("Evidence"),
-        ],
-        rows=rows,
-        total=len(facts.gaps),
-        rest=_where(index, "gaps"),
-        folded=len(rows) > 12,
-    )
-
-
-def _op_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit: int) -> Table:
-    chosen = pick(len(facts.ops), limit, lambda place: _badness(facts.ops[place]))
-    rows = []
-    for place in chosen:
-        op = facts.ops[place]
-        rows.append(
-            Row(
-                [
-                    Cell(op.op, code=True, status=_look(op.status)),
-                    Cell(",".join(op.dtypes), code=True),
-                    Cell(op.status),
-                    Cell(op.grade),
-                    ledger.cell(f"/ops/{place}/calls", "exact"),
-                    ledger.cell(f"/ops/{place}/impact", "percent"),
-                    Cell(listed(list(op.phases), 4)),
-                    Cell(op.module, code=True),
-                ],
-                id=element_id("coverage", slug, op.op, ",".join(op.dtypes)),
-            )
-        )
-    return Table(
-        id=f"coverage--{slug}--ops",
-        caption="All operators",
-        columns=[
-            Column("Operator"),
-            Column("Dtypes"),
-            Column("Status"),
-            Column("Evidence"),
-            Column("Calls", True),
-            Column("Share of work", True),
-            Column("Phases"),
-            Column("First called in"),
-        ],
-        rows=rows,
-        total=len(facts.ops),
-        rest=_where(index, "ops"),
-        folded=True,
-    )
-
-
-def _badness(op: CoveredOp) -> tuple[int, float]:
-    rank = _ORDER.index(op.status) if op.status in _ORDER else len(_ORDER)
-    return (-rank, -float(op.impact))
-
-
-def _look(status: str) -> str:
-    return STATUS_LOOK.get(status, "unverified")
-
-
-def _where(index: int, name: str) -> str:
-    return f"report.json#/targets/{index}/stages/coverage/facts/{name}"

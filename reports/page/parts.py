@@ -111,6 +111,21 @@ class Quote:
 
 
 @dataclass(frozen=True)
+class Passage:
+    """A longer text to copy, folded away.
+
+    Attributes:
+        id: for deep links.
+        caption: what it is.
+        text: a script or a letter.
+    """
+
+    id: str
+    caption: str
+    text: str
+
+
+@dataclass(frozen=True)
 class Block:
     """One target's part of a section (or the whole section where targets play no role).
 
@@ -123,7 +138,7 @@ class Block:
         quotes: what reference and target said.
         figures: drawings.
         tables: tables.
-        commands: captioned command lines to copy.
+        passages: longer texts to copy.
         log: last lines of the worker, where they help.
         sources: letter -> where values came from.
         reused: whether the record was in the store already.
@@ -137,6 +152,7 @@ class Block:
     quotes: Sequence[Quote] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
+    passages: Sequence[Passage] = ()
     log: Sequence[str] = ()
     sources: Sequence[tuple[str, str]] = ()
     reused: bool = False

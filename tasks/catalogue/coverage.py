@@ -109,7 +109,7 @@ ENTRIES: tuple[Entry, ...] = (
         severity="warning",
         meaning=(
             "The model's code or its quantisation asks for kernels that torch's dispatcher does not "
-            "show; they were not tried."
+            "show; they were not tried. Information only where the model runs other code without them."
         ),
         remedy=(
             "Check that the kernel is built for this target; Day0's other stages run dequantised weights."

@@ -75,13 +75,21 @@ def findings_of_model(capture: Capture, kernels: Sequence[Kernel], spec: TargetS
             said += f" {len(unmade)} of them are not made for {spec.device}."
         if without:
             said += f" Without {', '.join(without[:_LISTED])} it does not run."
+        else:
+            said += " Without them the model runs other code."
         evidence = [
             f"{kernel.name}: required by {', '.join(kernel.required_by[:3]) or 'the model'}"
             f"{'; made for ' + ', '.join(kernel.architectures) if kernel.architectures else ''}"
             f"{'; without it: ' + kernel.fallback if kernel.fallback else ''}"
             for kernel in kernels[:_LISTED]
         ]
-        yield make_finding("COV011", Subject(kind="model", name="kernels"), said, evidence=evidence)
+        yield make_finding(
+            "COV011",
+            Subject(kind="model", name="kernels"),
+            said,
+            evidence=evidence,
+            severity="warning" if without else "info",
+        )
 
 
 def failed_ways(spec: TargetSpec, failed: Mapping[str, str]) -> Iterator[Finding]:

@@ -15,6 +15,10 @@ from .record import Alternative
 from .statuses import Key, State, grouped, states_of, worst
 from .ways import Tried, as_chosen, try_ways
 
+_FOR_THE_MODEL = 0.6
+"""Share of the time for the model as it is; a gap that is known without a way around helps less than one that
+is known a little later, so the rest is kept for alternatives, decompositions and ways around."""
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -92,8 +96,11 @@ def gaps_in(one: Judged) -> Mapping[Key, Sequence[State]]:
 def judge(question: Question, knowledge: Knowledge) -> Judgement:
     """Tries what is not known, then looks for ways around what turns out to be missing or wrong."""
     needs = needs_of(question.capture, question.spec)
-    knowledge.learn(needs)
+    knowledge.learn(needs, share=_FOR_THE_MODEL)
     named = Judged({}, question.capture, judged_states(needs, knowledge))
+    if not gaps_in(named):
+        knowledge.learn(needs)
+        named = Judged({}, question.capture, judged_states(needs, knowledge))
     if not gaps_in(named):
         return Judgement(named, named, [named])
     judged = [named, *_others(question, knowledge)]

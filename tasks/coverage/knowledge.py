@@ -89,8 +89,13 @@ class Knowledge:
         """What is known of a row; what is merely declared stands as `declared`."""
         return self.registry.lookup(key, self.fingerprint)
 
-    def learn(self, needs: Sequence[Need]) -> None:
-        """Tries what is inherited, declared or unknown, in this order, the most work first."""
+    def learn(self, needs: Sequence[Need], share: float = 1.0) -> None:
+        """Tries what is inherited, declared or unknown, in this order, the most work first.
+
+        Args:
+            needs: rows.
+            share: of the time that is left, which may be spent on them.
+        """
         from .prober import Prober  # imports torch, which nothing known needs
 
         due = [need for need in needs if self._due(need)]
@@ -103,7 +108,7 @@ class Knowledge:
                 self.target(),
                 self.fingerprint,
                 self.registry,
-                budget=self.left,
+                budget=self.left * share,
                 keep=self._keep,
                 progress=self.progress,
             )

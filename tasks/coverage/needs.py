@@ -12,6 +12,10 @@ from day0.adapters.base.target_spec import TargetSpec
 
 from .impact import share_key, shares, work_of
 
+_GRAPH_STACKS = ("inductor", "onnxruntime", "openvino")
+"""Stacks that take nodes as graphs of tensors: caches are lifted out of them, and what happens between nodes
+runs on the host."""
+
 _PHASE_ORDER = ("prefill", "long_prefill", "decode", "sampling")
 
 
@@ -68,7 +72,22 @@ def on_target(calls: Sequence[OperatorCall], captured: str, spec: TargetSpec) ->
         spec: the target.
     """
     other = "accelerator" if spec.device == "cpu" else "cpu"
-    return retyped([call for call in calls if call.branch != other], captured, spec.dtype)
+    kept = [call for call in calls if call.branch != other]
+    if spec.stack in _GRAPH_STACKS:
+        kept = [call for call in kept if not (_fills_cache(call) or _reads_outside(call))]
+    return retyped(kept, captured, spec.dtype)
+
+
+def _fills_cache(call: OperatorCall) -> bool:
+    """The first filling of transformers' cache, which starts as a tensor without elements and dimensions."""
+    return call.op == "aten.cat.default" and [0] in [list(shape) for shape in call.shapes]
+
+
+def _reads_outside(call: OperatorCall) -> bool:
+    """A value that the model's own forward reads on the host, outside of every numbered layer."""
+    paths = call.modules or [call.module]
+    inside = any(part.isdigit() for path in paths for part in path.split("."))
+    return call.op == "aten._local_scalar_dense.default" and not inside
 
 
 def group(calls: Iterable[OperatorCall]) -> list[Need]:

@@ -11,6 +11,7 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.worker import Worker, WorkerPlan
 from day0.adapters.base.worker_sources import pack_sources
 from day0.adapters.targets.target import WorkerTarget
+from day0.adapters.workarounds.registry import references
 
 OpenSimulated = Callable[..., WorkerTarget]
 
@@ -47,6 +48,7 @@ def _target(timeout: float, dtype: str, faults: Mapping[str, str], device: str) 
             "count": 1,
             "dtype": dtype,
             "options": {name.rstrip("_"): value for name, value in faults.items()},
+            "workarounds": dict(references()),
         },
         sources=pack_sources("support.simulated_accelerator"),
         command=(),
