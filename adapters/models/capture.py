@@ -27,8 +27,11 @@ from .sampling import sample, scores
 __all__ = ["Captured", "capture_calls", "capture_phases", "long_prefill_tokens", "phases_of", "text_config"]
 
 LONG_CALLS = 30_000
-"""Dispatched calls after which a long prefill is taken to unroll over its tokens; the largest that does not
-(DeepSeek-V4, every layer kind once or twice) dispatches a tenth of this."""
+"""Dispatched calls after which a long prefill is given up for a shorter one."""
+UNROLLED_CALLS = 10_000
+"""Dispatched calls that a shorter one may come to."""
+UNROLLS = 4
+"""A short prefill that dispatches this many times what a single token does unrolls over its tokens."""
 SHORTEST_LONG = 2 * PREFILL_TOKENS
 
 Report = Callable[[Anomaly], None]
@@ -101,7 +104,7 @@ class _Runner:
 
     def __init__(self, model: torch.nn.Module, config: Any, device: str, report: Report) -> None:
         self.model, self.config, self.device, self.report = model, config, device, report
-        self._dispatched = 0
+        self._dispatched: dict[str, int] = {}
         self._form = Form()
 
     def run(self, phase: str) -> Captured | None:
@@ -118,7 +121,7 @@ class _Runner:
         except Exception as error:  # third-party model code: recorded, and the other phases still count
             self.report(_not_captured(phase, error))
             return None
-        self._dispatched = self._dispatched or plain.dispatched
+        self._dispatched[phase] = plain.dispatched
         return Captured(phase, plain.calls + self._padded(phase, plain), plain.functions)
 
     def _plain(self, phase: str) -> Recorded:
@@ -160,28 +163,27 @@ class _Runner:
         length = long_prefill_tokens(self.config)
         if length <= PREFILL_TOKENS:
             return None
-        form = replace(self._form, whole=False)
-        step = replace(self._step("long_prefill", length, form), limit=LONG_CALLS)
+        short, step = (self._dispatched.get(phase, 0) for phase in ("prefill", "decode"))
+        if step and short > UNROLLS * step:
+            return self._shorter(length)
         try:
-            found = self._record(step)
+            found = self._record(replace(self._long_step(length), limit=LONG_CALLS))
         except CaptureOverrun:
-            shorter = self._affordable(length)
-            self.report(
-                _told(
-                    "shorter_long_prefill",
-                    "long_prefill",
-                    f"{shorter} tokens instead of {length}, since the forward unrolls over them "
-                    f"(more than {LONG_CALLS} operators)",
-                )
-            )
-            found = self._record(self._step("long_prefill", shorter, form))
+            return self._shorter(length)
         return Captured("long_prefill", found.calls, found.functions)
 
-    def _affordable(self, length: int) -> int:
-        """Tokens for which a forward stays within the limit, if it grows as up to the short prefill."""
-        wanted = PREFILL_TOKENS * LONG_CALLS // max(1, self._dispatched)
+    def _shorter(self, length: int) -> Captured:
+        """As many tokens as the limit allows, if the forward grows as up to the short prefill."""
+        wanted = PREFILL_TOKENS * UNROLLED_CALLS // max(1, self._dispatched.get("prefill", 0))
         power = 2 ** max(0, wanted.bit_length() - 1)
-        return int(max(min(SHORTEST_LONG, length), min(power, length // 2)))
+        shorter = max(min(SHORTEST_LONG, length), min(power, length // 2))
+        words = f"{shorter} tokens instead of {length}, since the forward unrolls over them"
+        self.report(_told("shorter_long_prefill", "long_prefill", words))
+        found = self._record(self._long_step(shorter))
+        return Captured("long_prefill", found.calls, found.functions)
+
+    def _long_step(self, length: int) -> _Step:
+        return self._step("long_prefill", length, replace(self._form, whole=False))
 
     def _sampling(self) -> Captured | None:
         vocabulary = getattr(text_config(self.config), "vocab_size", 0)

@@ -101,12 +101,13 @@ class Walk:
 
     Args:
         skeleton: which model.
-        tokens: token ids, sequences of equal length (no padding).
+        tokens: token ids, sequences of equal length.
         dtype: short name of the precision in which the glue computes.
         options: see `Glue`; not used where `glue` is given.
         glue: shared with other walks of the same dtype and options; made where it is missing.
         cache: cache of the sequence so far, only read (positions and masks follow from it); None: a prefill.
             Give each walk a copy: whoever runs the nodes changes the cache that it uses.
+        mask: 1 for each token of each sequence, 0 for padding; None: no padding.
     """
 
     def __init__(
@@ -118,9 +119,12 @@ class Walk:
         options: Mapping[str, str] | None = None,
         glue: Glue | None = None,
         cache: Any = None,
+        mask: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self._glue = glue or Glue(skeleton, dtype, options)
         inputs: dict[str, Any] = {"input_ids": torch.tensor(tokens, dtype=torch.int64), "use_cache": True}
+        if mask is not None:
+            inputs["attention_mask"] = torch.tensor(mask, dtype=torch.int64)
         if cache is not None:
             inputs[self._glue.cache_name] = cache
         self._calls: queue.Queue[NodeCall | BaseException | None] = queue.Queue()

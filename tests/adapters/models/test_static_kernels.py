@@ -1,4 +1,4 @@
-"""Kernels found by reading. What is expected was looked up in the source of the locked transformers by hand."""
+"""Kernels found by reading; what is expected was looked up in the locked transformers by hand."""
 
 from __future__ import annotations
 
