@@ -23,7 +23,7 @@ class Pace:
         self._began = time.monotonic()
         self._size = _FIRST
         self._each = 0.0
-        self._stopped = False
+        self._stopped = self._warm = False
 
     @property
     def seconds(self) -> float:
@@ -52,6 +52,9 @@ class Pace:
         began = time.monotonic()
         yield
         took = time.monotonic() - began
+        if not self._warm:  # workers were started meanwhile: that says nothing of the next batch
+            self._warm = True
+            return
         self._each = took / count
         if took < _SHORT and count >= self._size:
             self._size = min(_MOST, self._size * 2)

@@ -18,11 +18,15 @@ from support.simulated_target import OpenSimulated
 from support.tiny_models import TINY
 
 
-def _check(model_types: list[str], open_simulated: OpenSimulated, folder: Path) -> set[str]:
+def _check(
+    model_types: list[str], open_simulated: OpenSimulated, folder: Path, *, faulty_alone: bool = False
+) -> set[str]:
     def opened(faults: Mapping[str, str]) -> WorkerTarget:
-        return open_simulated(timeout=6.0, device="npu", **faults)
+        # `dtype` is the target's own, so that of a fault ends in an underscore.
+        named = {f"{name}_": entries for name, entries in faults.items()}
+        return open_simulated(timeout=5.0, device="npu", **named)
 
-    matrix = fault_matrix(model_types, opened, folder)
+    matrix = fault_matrix(model_types, opened, folder, faulty_alone=faulty_alone)
     missed = [cell for cell in matrix.cells if cell.found != cell.seeded.status]
     assert not missed
     assert matrix.false == ()
@@ -31,7 +35,8 @@ def _check(model_types: list[str], open_simulated: OpenSimulated, folder: Path) 
 
 def test_every_seeded_fault_is_found_and_nothing_else(open_simulated: OpenSimulated, tmp_path: Path) -> None:
     assert {seeded.fault for seeded in SEEDED} == set(FAULTS)
-    assert _check(["gpt_oss"], open_simulated, tmp_path) >= {"wrong", "crash", "hang", "fallback", "double"}
+    found = _check(["gpt_oss"], open_simulated, tmp_path, faulty_alone=True)
+    assert found == set(FAULTS) - {"clamp"}
 
 
 @pytest.mark.slow
@@ -39,10 +44,8 @@ def test_every_seeded_fault_is_found_in_all_families(open_simulated: OpenSimulat
     assert _check(list(TINY), open_simulated, tmp_path) == set(FAULTS)
 
 
-@pytest.mark.parametrize(
-    "model_type",
-    ["llama", *(pytest.param(name, marks=pytest.mark.slow) for name in TINY if name != "llama")],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", TINY)
 def test_a_sound_device_gives_no_finding(
     model_type: str, open_simulated: OpenSimulated, tmp_path: Path
 ) -> None:
