@@ -168,6 +168,26 @@ ENTRIES: tuple[Entry, ...] = (
         remedy="Read the evidence; the gap stands as it is.",
     ),
     Entry(
+        code="COV019",
+        title="Kind of node does not run",
+        severity="error",
+        meaning=(
+            "One node of a kind, with random weights, does not get through the target's compiler, does not "
+            "run there, or gives other values than the CPU in the same dtype."
+        ),
+        remedy="Look at the operator that the finding names, or give its evidence to the stack's owner.",
+    ),
+    Entry(
+        code="COV020",
+        title="Sizes that vary cost compilations",
+        severity="info",
+        meaning=(
+            "The target compiles a kind of node anew for other lengths or batches, runs parts of it "
+            "uncompiled, or fails on some sizes."
+        ),
+        remedy="Pad to a few sizes when you serve, and warm them up; failed sizes have to be avoided.",
+    ),
+    Entry(
         code="COV018",
         title="Gap in low precision",
         severity="warning",

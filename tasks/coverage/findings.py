@@ -92,6 +92,22 @@ def findings_of_model(capture: Capture, kernels: Sequence[Kernel], spec: TargetS
         )
 
 
+def low_precision_findings(spec: TargetSpec, scheme: str, gaps: Sequence[Gap]) -> Iterator[Finding]:
+    """What the stored precision asks for and the target does not run, in one finding."""
+    if not gaps:
+        return
+    names = ", ".join(f"{gap.op}({','.join(gap.dtypes)}) {gap.status}" for gap in gaps[:_LISTED])
+    share = sum(gap.impact for gap in gaps)
+    around = "; dequantised it runs here" if gaps[0].checked else ""
+    yield make_finding(
+        "COV018",
+        Subject(kind="model", name=scheme),
+        f"The weights are stored as {scheme}, for which {spec} lacks {len(gaps)} operators with {share:.1%} "
+        f"of the work: {names}{around}.",
+        evidence=[f"{gap.op}: {gap.evidence}" for gap in gaps[:_LISTED]],
+    )
+
+
 def failed_ways(spec: TargetSpec, failed: Mapping[str, str]) -> Iterator[Finding]:
     """Ways around that were tried in vain.
 

@@ -10,9 +10,10 @@ from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.registries.row import RegistryRow
 
 from .judgement import Judgement
+from .low_precision import PRODUCTS, WAY
 from .question import Question
 from .record import CoveredOp, Gap
-from .statuses import State, covered_ops, grouped, key_of, plain_gap, worst
+from .statuses import RUNS, State, covered_ops, grouped, key_of, plain_gap, worst
 
 SCRIPTED = 40
 """Gaps that get a script and a text, those with the largest share of the work: a target that lacks nearly
@@ -37,6 +38,23 @@ def gap_entries(
     return [
         (entry, _gap(entry, groups[key_of(entry)], judgement, question, scripted=place < SCRIPTED))
         for place, (entry, groups) in enumerate(listed)
+    ]
+
+
+def stored_gaps(low: Sequence[CoveredOp], ops: Sequence[CoveredOp]) -> list[tuple[CoveredOp, Gap]]:
+    """What the stored precision asks for and the target does not run; dequantised weights are the way around.
+
+    Args:
+        low: operators of the stored precision.
+        ops: those of the dequantised model.
+    """
+    products = [op for op in ops if op.op in PRODUCTS]
+    runs = bool(products) and all(op.status in RUNS for op in products)
+    checked = "the dequantised products run on the target" if runs else ""
+    return [
+        (entry, plain_gap(entry).model_copy(update={"workaround": WAY, "checked": checked}))
+        for entry in low
+        if entry.status != "native"
     ]
 
 

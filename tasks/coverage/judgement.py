@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from day0.adapters.base.workaround import Chosen, Cost
+from day0.adapters.base.workaround import Chosen, Cost, with_chosen
 
 from .alternatives import Judged, captured, combinations, entry, name_of, needs_with, smallest, with_options
+from .compiled import Compiled, run_kinds
 from .knowledge import Knowledge
-from .needs import Need, needs_of
+from .low_precision import low_precision_needs
+from .needs import GRAPH_STACKS, Need, needs_of
 from .question import Question
 from .record import Alternative
-from .statuses import Key, State, grouped, states_of, worst
+from .statuses import RUNS, Key, State, grouped, states_of, worst
 from .ways import Tried, as_chosen, try_ways
 
-_FOR_THE_MODEL = 0.6
-"""Share of the time for the model as it is; a gap that is known without a way around helps less than one that
-is known a little later, so the rest is kept for alternatives, decompositions and ways around."""
+_FOR_THE_MODEL = 0.5
+"""Share of the time left for the model as it is, and for each list of operators after it: a gap without a way
+around helps less than one that is known a little later."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Judgement:
         judged: all combinations, `named` first.
         checked: how the best one was tried on the target, empty where it was not.
         works: ways around single operators that work, by entry.
+        compiled: what came of one node of each kind, run with what was chosen.
+        low: rows that the stored precision asks for.
         failed: id of a way around that was tried in vain -> why.
     """
 
@@ -39,6 +43,8 @@ class Judgement:
     checked: str = ""
     works: Mapping[Key, Tried] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
+    compiled: Compiled = field(default_factory=Compiled)
+    low: Sequence[State] = ()
 
     @property
     def switched(self) -> bool:
@@ -101,14 +107,39 @@ def judge(question: Question, knowledge: Knowledge) -> Judgement:
     if not gaps_in(named):
         knowledge.learn(needs)
         named = Judged({}, question.capture, judged_states(needs, knowledge))
-    if not gaps_in(named):
-        return Judgement(named, named, [named])
-    judged = [named, *_others(question, knowledge)]
-    best = smallest(judged)
-    checked = _checked(best) if best is not named else ""
-    spec = with_options(question.spec, best.options)
-    works, failed = try_ways(gaps_in(best), knowledge, spec, question.config)
-    return Judgement(named, best, judged, checked, works, failed)
+    low = _stored(question, needs, knowledge)
+    judgement = Judgement(named, named, [named], low=low)
+    if gaps_in(named):
+        judged = [named, *_others(question, knowledge)]
+        best = smallest(judged)
+        spec = with_options(question.spec, best.options)
+        works, failed = try_ways(gaps_in(best), knowledge, spec, question.config)
+        judgement = Judgement(named, best, judged, "", works, failed, low=low)
+    return _run(judgement, question, knowledge)
+
+
+def _run(judgement: Judgement, question: Question, knowledge: Knowledge) -> Judgement:
+    """The judgement with one node of each kind run: where the target compiles, and to check a choice."""
+    chosen = judgement.chosen()
+    spec = with_chosen(question.spec, chosen)
+    compiled = Compiled()
+    wanted = bool(chosen) or spec.stack in GRAPH_STACKS
+    if wanted and question.skeleton is not None and question.runs_nodes and knowledge.left > 0:
+        compiled = run_kinds(question.skeleton, spec, knowledge, question.progress)
+    checked = ""
+    if judgement.switched:
+        dtype = spec.dtype or question.capture.captured_dtype
+        checked = compiled.checked(dtype) or ("" if compiled.kinds else _checked(judgement.best))
+    return replace(judgement, compiled=compiled, checked=checked)
+
+
+def _stored(question: Question, needs: Sequence[Need], knowledge: Knowledge) -> list[State]:
+    """The rows that the stored precision asks for, those of torch's own operators tried."""
+    low = low_precision_needs(
+        needs, question.scheme, question.group, question.stored, question.capture.kernels
+    )
+    knowledge.learn([need for need in low if need.example.op.startswith("aten.")], share=_FOR_THE_MODEL)
+    return states_of(low, knowledge.registry, knowledge.fingerprint)
 
 
 def judged_states(needs: Sequence[Need], knowledge: Knowledge) -> list[State]:
@@ -135,7 +166,7 @@ def _others(question: Question, knowledge: Knowledge) -> list[Judged]:
         if capture is not None
     }
     for listed in needs.values():
-        knowledge.learn(listed)
+        knowledge.learn(listed, share=_FOR_THE_MODEL)
     return [
         Judged(one, capture, judged_states(needs[name_of(one)], knowledge) if capture else (), why)
         for one, capture, why in taken
@@ -144,7 +175,8 @@ def _others(question: Question, knowledge: Knowledge) -> list[Judged]:
 
 def _checked(best: Judged) -> str:
     """How a combination's operators were tried; empty where one of them was not, or failed."""
-    if best.open or any(state.known is None or state.known.grade != "measured" for state in best.states):
+    needed = [state for state in best.states if list(state.need.phases) != ["sampling"]]
+    if any(state.status not in RUNS or state.known is None for state in needed):
         return ""
-    operators = {state.need.example.op for state in best.states}
+    operators = {state.need.example.op for state in needed}
     return f"each of its {len(operators)} operators was run on the target"

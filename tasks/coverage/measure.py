@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from day0.adapters.registries.registry import Registry
 
-from .findings import failed_ways, findings_of, findings_of_model
-from .gaps import gap_entries
+from .compiled import findings_of_kinds
+from .findings import failed_ways, findings_of, findings_of_model, low_precision_findings
+from .gaps import gap_entries, stored_gaps
 from .judgement import judge
 from .kernels import merged
 from .knowledge import Knowledge
@@ -28,6 +29,8 @@ SOURCES: Mapping[str, str] = {
     "/new_since_registry": "computed: captured operators without a registry row",
     "/kernels": "computed: config.json and sources of the model's classes",
     "/functions": "computed: functions called while the operators were captured",
+    "/kinds": "measured: one node of each kind on the target, random weights",
+    "/dynamic": "measured: one node of each kind on the target, random weights",
     "/alternatives": "computed: operators captured with other implementations, registry rows",
     "/chosen": "measured: tried on the target",
 }
@@ -46,15 +49,22 @@ def measure_coverage(question: Question) -> CoverageRecord:
     with _knowledge(question) as knowledge:
         judgement = judge(question, knowledge)
     ops = covered_ops(judgement.named.states, question.spec)
+    low = covered_ops(judgement.low, question.spec)
     entries = gap_entries(ops, judgement, question)
-    gaps = [gap for _, gap in entries]
-    kernels = merged(question.capture.kernels, question.kernels)
+    stored = stored_gaps(low, ops)
+    gaps = [gap for _, gap in [*entries, *stored]]
+    kernels = merged(question.capture.kernels)
     around = {gap.id: gap.workaround for gap in gaps}
-    ops = tuple(one.model_copy(update={"workaround": around.get(gap_id(key_of(one)), "")}) for one in ops)
+    ops = tuple(
+        one.model_copy(update={"workaround": around.get(gap_id(key_of(one)), "")}) for one in (*ops, *low)
+    )
+    dtype = question.spec.dtype or question.capture.captured_dtype
     calls = [call for state in judgement.named.states for call in state.need.calls]
     return CoverageRecord.conclude(
         findings=[
-            *findings_of(question.spec, ops, entries, can_probe=knowledge.can_probe),
+            *findings_of(question.spec, ops[: len(ops) - len(low)], entries, can_probe=knowledge.can_probe),
+            *low_precision_findings(question.spec, question.scheme, [gap for _, gap in stored]),
+            *findings_of_kinds(question.spec, dtype, judgement.compiled),
             *failed_ways(question.spec, judgement.failed),
             *findings_of_model(question.capture, kernels, question.spec),
         ],
@@ -70,6 +80,8 @@ def measure_coverage(question: Question) -> CoverageRecord:
             new_since_registry=new,
             kernels=kernels,
             functions=question.capture.functions,
+            kinds=judgement.compiled.kinds,
+            dynamic=judgement.compiled.dynamic,
             alternatives=judgement.alternatives(),
             chosen=judgement.chosen(),
         ),

@@ -12,7 +12,7 @@ from day0.adapters.base.target_spec import TargetSpec
 
 from .impact import share_key, shares, work_of
 
-_GRAPH_STACKS = ("inductor", "onnxruntime", "openvino")
+GRAPH_STACKS = ("inductor", "onnxruntime", "openvino")
 """Stacks that take nodes as graphs of tensors: caches are lifted out of them, and what happens between nodes
 runs on the host."""
 
@@ -73,7 +73,7 @@ def on_target(calls: Sequence[OperatorCall], captured: str, spec: TargetSpec) ->
     """
     other = "accelerator" if spec.device == "cpu" else "cpu"
     kept = [call for call in calls if call.branch != other]
-    if spec.stack in _GRAPH_STACKS:
+    if spec.stack in GRAPH_STACKS:
         kept = [call for call in kept if not (_fills_cache(call) or _reads_outside(call))]
     return retyped(kept, captured, spec.dtype)
 

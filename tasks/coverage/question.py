@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.operator_capture import Capture, Kernel
+from day0.adapters.base.operator_capture import Capture
 from day0.adapters.base.progress import Progress, silent
+from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.registries.registry import Registry
 
 from .alternatives import CaptureAll
 from .knowledge import Keep, OpenTarget
+from .low_precision import Stored
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,10 @@ class Question:
         budget: seconds for trying operators.
         keep: receives new rows as they come.
         progress: told of each row tried.
-        kernels: that the checkpoint's precision asks for, beside those that the capture found.
-        low_precision: calls that the checkpoint's precision makes of the captured ones.
+        skeleton: builds the model's structure; None: no node can be run.
+        scheme: of the stored weights, word of the design's vocabulary.
+        group: their block size, an integer or [rows, columns].
+        stored: patterns of the release's tensors.
         seconds: that the capture took.
     """
 
@@ -49,6 +52,13 @@ class Question:
     budget: float = 60.0
     keep: Keep | None = None
     progress: Progress = silent
-    kernels: Sequence[Kernel] = ()
-    low_precision: Sequence[OperatorCall] = field(default=())
+    skeleton: Callable[[], Skeleton] | None = None
+    scheme: str = "none"
+    group: int | Sequence[int] = 0
+    stored: Sequence[Stored] = ()
     seconds: float = 0.0
+
+    @property
+    def runs_nodes(self) -> bool:
+        """Whether the target claims to run nodes."""
+        return "fragment" in self.description.capabilities

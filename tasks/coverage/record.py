@@ -10,6 +10,7 @@ from day0.adapters.base.values import Fingerprint, Number, Value
 from day0.adapters.base.workaround import Chosen
 
 from ..record import StageRecord
+from .record_kinds import KindCompile, KindShapes
 
 STAGE = "coverage"
 STAGE_VERSION = 2
@@ -138,6 +139,8 @@ class CoverageFacts(Value):
         new_since_registry: `OP(DTYPES)` that the registry had no row for before this run.
         kernels: kernels outside the dispatcher that the model asks for.
         functions: points at which implementations switch, as the model's code calls them.
+        kinds: one node of each kind, compiled and run with what was chosen.
+        dynamic: one node of each kind in other sizes than it was compiled for.
         alternatives: combinations of the model's own implementations, the target as named first.
         chosen: what the later stages run with.
     """
@@ -152,6 +155,8 @@ class CoverageFacts(Value):
     new_since_registry: Sequence[str] = ()
     kernels: Sequence[Kernel] = ()
     functions: Sequence[FunctionCall] = ()
+    kinds: Sequence[KindCompile] = ()
+    dynamic: Sequence[KindShapes] = ()
     alternatives: Sequence[Alternative] = ()
     chosen: Sequence[Chosen] = ()
 

@@ -82,6 +82,7 @@ def _measure(
     job: StageJob, inventory: InventoryRecord, release: Release, capture: Capture, seconds: float
 ) -> CoverageRecord:
     from day0.adapters.models.captures import load_or_capture_all
+    from day0.adapters.models.skeleton_store import load_or_build_skeleton
     from day0.adapters.registries.files import add_to_store
 
     from .measure import measure_coverage
@@ -107,6 +108,10 @@ def _measure(
             budget=job.options.probe_budget,
             keep=lambda learnt: add_to_store(store, learnt),
             progress=log_progress,
+            skeleton=lambda: load_or_build_skeleton(release, store),
+            scheme=inventory.facts.quantization.scheme,
+            group=inventory.facts.quantization.group,
+            stored=inventory.facts.patterns,
             seconds=seconds,
         )
     )
