@@ -65,9 +65,10 @@ class ReferenceWorker:
 
     Args:
         module: `module:Class` of the stack that computes them.
+        timeout: seconds that one of them may take.
     """
 
-    def __init__(self, module: str = f"{_MODULE}:ReferenceStack") -> None:
+    def __init__(self, module: str = f"{_MODULE}:ReferenceStack", timeout: float = REFERENCE_SECONDS) -> None:
         plan = WorkerPlan(
             hello={"stack": module, "device": "cpu", "count": 1, "dtype": None, "options": {}},
             sources=pack_sources(module.partition(":")[0]),
@@ -76,7 +77,7 @@ class ReferenceWorker:
             log=None,
         )
         spec = TargetSpec.parse("reference@cpu")
-        self._target = WorkerTarget(spec, partial(Worker, plan), REFERENCE_SECONDS)
+        self._target = WorkerTarget(spec, partial(Worker, plan), timeout)
 
     def __enter__(self) -> ReferenceWorker:
         return self
