@@ -32,13 +32,13 @@ def finding_lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
         yield f"Nothing to act on; {plural(len(notes), 'note')}."
     shown = _few_of_each(acting)
     for finding in shown:
-        said = f"{finding.severity:<8} {finding.code} {finding.subject.name}: {finding.message}"
+        said = f"{finding.severity:<8} {finding.code} {_about(finding)}{finding.message}"
         yield from wrapped(said, width, "", _INDENT)
         if finding.remedy:
             yield from wrapped(finding.remedy, width, _INDENT, _INDENT)
     left = [finding for finding in acting if finding not in shown]
     if left:
-        kinds = listed([f"{number} {code}" for code, number in Counter(f.code for f in left).items()], 6)
+        kinds = listed([f"{number:,} {code}" for code, number in Counter(f.code for f in left).items()], 6)
         yield f"... and {plural(len(left), 'more finding')} ({kinds}); with --json"
     if notes:
         yield ""
@@ -47,6 +47,11 @@ def finding_lines(findings: Sequence[Finding], width: int) -> Iterator[str]:
     more_notes = len(notes) - _MOST_NOTES
     if more_notes > 0:
         yield f"... and {plural(more_notes, 'more note')}; with --json"
+
+
+def _about(finding: Finding) -> str:
+    """What it is about, where the sentence does not name it."""
+    return "" if finding.subject.name in finding.message else f"{finding.subject.name}: "
 
 
 def _few_of_each(findings: Sequence[Finding]) -> Sequence[Finding]:

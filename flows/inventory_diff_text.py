@@ -7,6 +7,7 @@ from typing import Any
 
 from day0.reports.words import bytes_text, listed, plural
 from day0.tasks.inventory.content_changes import CONTENT
+from day0.tasks.inventory.index_sets import layers_text
 from day0.tasks.inventory.structural_change import Changed, LayerChange, StructuralDiff, TensorRole
 
 from .text_layout import PIPED, aligned, with_last_wrapped, wrapped
@@ -77,7 +78,7 @@ def _roles(title: str, mark: str, roles: Sequence[TensorRole], width: int) -> It
             f"{mark} {role.pattern}",
             role.role,
             " ".join(["+".join(role.dtypes), *(str(list(shape)) for shape in role.shapes[:2])]),
-            f"layers {role.layers}" if role.layers else "",
+            layers_text(role.layers) if role.layers else "",
             ", ".join(role.kinds),
             bytes_text(role.bytes),
         )
@@ -122,7 +123,7 @@ def _more(number: int) -> Iterator[str]:
 
 
 def _where(layers: str, patterns: Sequence[str]) -> str:
-    return f"{'layers ' + layers + ', ' if layers else ''}{listed(list(patterns), 2)}"
+    return f"{layers_text(layers) + ', ' if layers else ''}{listed(list(patterns), 2)}"
 
 
 def _place(change: LayerChange) -> tuple[str, str, str]:

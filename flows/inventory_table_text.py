@@ -121,18 +121,18 @@ def memory_lines(layouts: Sequence[LayoutMemory], width: int) -> Iterator[str]:
     for item in layouts:
         layout = _without_ones(item.layout)
         if not item.possible:
-            rows.append((layout, str(item.ranks), "", "", "", "", f"not possible: {item.reason}"))
+            rows.append((layout, exact_text(item.ranks), "", "", "", "", f"not possible: {item.reason}"))
             continue
         cached = item.kv_bytes_per_token_max or item.state_bytes_per_sequence_max
         rows.append(
             (
                 layout,
-                str(item.ranks),
+                exact_text(item.ranks),
                 bytes_text(item.weights_bytes_max) if item.weights_bytes_max else "unknown",
                 bytes_text(item.weights_bytes_min) if item.weights_bytes_max else "unknown",
                 exact_text(item.kv_bytes_per_token_max) if cached else "unknown",
                 exact_text(item.state_bytes_per_sequence_max) if cached else "unknown",
-                "; ".join(item.notes),
+                "; ".join((*_apart(item), *item.notes)),
             )
         )
     yield from wrapped("expected on the fullest rank, before activations and an engine's reserve", width)
@@ -144,6 +144,12 @@ def memory_lines(layouts: Sequence[LayoutMemory], width: int) -> Iterator[str]:
         yield f"  {line}"
         if row[-1]:
             yield from wrapped(row[-1], width, "    ", "    ")
+
+
+def _apart(item: LayoutMemory) -> Iterator[str]:
+    """What is told apart from the weights, so that these and it add up."""
+    if item.mtp_bytes_max:
+        yield f"without multi-token prediction: {bytes_text(item.mtp_bytes_max)} more where it is loaded"
 
 
 def _without_ones(layout: str) -> str:

@@ -95,7 +95,7 @@ def _parameters(facts: InventoryFacts, short: bool) -> Iterator[Labelled]:
         logical, main = totals.logical_params, totals.main_params
         both = "" if short else f" ({count_text(logical)})"
         more = f"{number_text(main)} without multi-token prediction"
-        more = "implied by the config" if facts.basis == "implied" else more
+        more = _implied_by(facts) if facts.basis == "implied" else more
         more += " so far" if facts.readiness.partial else ""
         yield "parameters", f"{number_text(logical)} logical{both}, {more}"
         parts = (
@@ -108,17 +108,44 @@ def _parameters(facts: InventoryFacts, short: bool) -> Iterator[Labelled]:
         yield from (("parameters", line) for line in told)
         for name, number in active:
             both = "" if short else f" ({count_text(number)})"
-            yield "active", f"{number_text(number)}{both} {name.replace('_', ' ')}"
+            yield "active", f"{number_text(number)}{both} {name.replace('_', ' ')}{_one_matrix(facts, name)}"
     yield from _storage(facts, short)
     if not facts.kv_bytes_per_token and not facts.state_bytes_per_sequence:
         yield "cache", "unknown, not computable from the config"
         return
+    yield "cache", _cache(facts)
+
+
+def _implied_by(facts: InventoryFacts) -> str:
+    """What a bare config's total is of, and what it is not of."""
+    left = listed(list(facts.implied.left_out))
+    without = f"without {left}, which the class does not build" if facts.implied.left_out else ""
+    return ", ".join(filter(None, ("implied by the config", without)))
+
+
+def _one_matrix(facts: InventoryFacts, name: str) -> str:
+    """Why a convention gives the same number as the one before it."""
+    active = facts.active_params
+    same = name == "without_embedding" and active.without_embedding == active.with_embedding_and_head
+    return (
+        ": embedding and head are one matrix, counted as the head"
+        if same and active.without_embedding
+        else ""
+    )
+
+
+def _cache(facts: InventoryFacts) -> str:
     kept = f"{exact_text(facts.kv_bytes_per_token)} bytes a token in bf16"
-    if facts.kv_bytes_per_token_growing != facts.kv_bytes_per_token:
-        kept += f", {exact_text(facts.kv_bytes_per_token_growing)} of them without end"
+    growing = facts.kv_bytes_per_token_growing
+    if growing != facts.kv_bytes_per_token:
+        kept += (
+            f" until windows are full, {exact_text(growing)} from then on"
+            if growing
+            else (" until windows are full, none from then on")
+        )
     if facts.state_bytes_per_sequence:
         kept += f"; {exact_text(facts.state_bytes_per_sequence)} bytes a sequence"
-    yield "cache", kept
+    return kept
 
 
 def _storage(facts: InventoryFacts, short: bool) -> Iterator[Labelled]:
@@ -156,18 +183,21 @@ def _structure(facts: InventoryFacts) -> Iterator[Labelled]:
         for group in pattern.groups[:_MOST_NAMES]
     )
     number = shape.layers or len(facts.layers)
-    yield "layers", ", ".join(filter(None, (f"{number or 'unknown'}", pattern.text, kinds)))
+    yield (
+        "layers",
+        ", ".join(filter(None, (exact_text(number) if number else "unknown", pattern.text, kinds))),
+    )
     stated = {
-        f"hidden size {shape.hidden_size}": shape.hidden_size,
-        f"{shape.heads} heads": shape.heads,
-        f"{shape.kv_heads} KV heads": shape.kv_heads,
+        f"hidden size {exact_text(shape.hidden_size)}": shape.hidden_size,
+        plural(shape.heads, "head"): shape.heads,
+        plural(shape.kv_heads, "KV head"): shape.kv_heads,
     }
     sizes = [words for words, size in stated.items() if size]
     if shape.experts:
         shared = f" and {shape.shared_experts} shared" if shape.shared_experts else ""
-        sizes.append(f"{shape.top_k} of {shape.experts} experts{shared}")
+        sizes.append(f"{shape.top_k} of {plural(shape.experts, 'expert')}{shared}")
     if shape.vocab_size:
-        sizes.append(f"vocabulary {shape.vocab_size}")
+        sizes.append(f"vocabulary {exact_text(shape.vocab_size)}")
     yield "structure", ", ".join(sizes) or "unknown, the config states no sizes"
     details = [structure.norms.kind and f"{structure.norms.kind} norms", structure.activation.kind,
                structure.position.kind, structure.position.scaling]  # fmt: skip
@@ -197,30 +227,35 @@ def _quantization(facts: InventoryFacts) -> Iterator[Labelled]:
     else:
         group = list(form.group) if not isinstance(form.group, int) else form.group
         dialect = f", dialect {form.dialect}" if form.dialect else ""
-        yield "quantised", f"{form.scheme}, {form.bits} bits, group {group}{dialect}"
+        yield "quantised", f"{form.scheme}, {plural(form.bits, 'bit')}, group {group}{dialect}"
     for part in form.parts[:_MOST_NAMES]:
-        yield "quantised", f"{part.scheme}, {part.bits} bits in {plural(part.modules, 'module')}"
+        yield "quantised", f"{part.scheme}, {plural(part.bits, 'bit')} in {plural(part.modules, 'module')}"
     checks = form.checks
+    rest = checks.weights - checks.with_scale
     if checks.weights:
         yield (
             "quantised",
-            f"{exact_text(checks.with_scale)} of {exact_text(checks.weights)} low-precision weights have "
-            "their scales",
+            f"{exact_text(checks.with_scale)} of {plural(checks.weights, 'low-precision weight')} "
+            f"{'has its' if checks.weights == 1 else 'have their'} scales"
+            + (", the rest may be in files that are not here" if facts.readiness.partial and rest else ""),
         )
     if form.excluded:
         yield "quantised", f"not in {listed(list(form.excluded), _MOST_NAMES)}"
     if form.kv_cache is not None:
-        yield "quantised", f"KV cache declared {form.kv_cache.dtype}, {form.kv_cache.scales} scales stored"
+        yield (
+            "quantised",
+            f"KV cache declared {form.kv_cache.dtype}, {plural(form.kv_cache.scales, 'scale')} stored",
+        )
 
 
 def _tokenizer(facts: InventoryFacts) -> Iterator[Labelled]:
     tokenizer = facts.tokenizer
     if tokenizer is None or not tokenizer.files:
         return
-    rows = f", {exact_text(tokenizer.embedding_rows)} embedding rows" if tokenizer.embedding_rows else ""
+    rows = f", {plural(tokenizer.embedding_rows, 'embedding row')}" if tokenizer.embedding_rows else ""
     yield (
         "tokenizer",
-        f"{tokenizer.kind or 'unknown kind'}, {exact_text(tokenizer.tokens)} tokens{rows}, "
+        f"{tokenizer.kind or 'unknown kind'}, {plural(tokenizer.tokens, 'token')}{rows}, "
         f"{plural(len(tokenizer.chat_templates), 'chat template')}",
     )
 
@@ -228,7 +263,7 @@ def _tokenizer(facts: InventoryFacts) -> Iterator[Labelled]:
 def _trust(facts: InventoryFacts) -> Iterator[Labelled]:
     support, code, origin = facts.transformers, facts.code, facts.provenance
     if support.model_type:
-        since = f"since {support.known_since}" if support.known_since else "not known to"
+        since = f"since {support.known_since}" if support.known_since else "not known"
         newest = f" up to {support.newest_checked}" if support.newest_checked else ""
         yield "transformers", f"{support.model_type}: {since}{'' if support.known_since else newest}"
     if code.files or code.references:

@@ -36,7 +36,7 @@ def reconciliation_lines(held: Reconciliation) -> Iterator[tuple[str, str]]:
     if index.path:
         placed = f"{plural(index.tensors, 'tensor')} in {plural(index.shards, 'file')}"
         total = f", {_TOTAL[index.total_size_is]}" if index.total_size_is in _TOTAL else ""
-        yield _LABEL, f"index: {placed}{total}{_judged(held, 'index')}"
+        yield _LABEL, f"index: {placed}{total}{_judged_index(held)}"
     else:
         yield _LABEL, "index: none"
     if headers.files:
@@ -53,6 +53,16 @@ def _judged(held: Reconciliation, witness: str) -> str:
     return (
         f": {plural(number, 'tensor')} {'disagrees' if number == 1 else 'disagree'}" if number else ": agree"
     )
+
+
+def _judged_index(held: Reconciliation) -> str:
+    """The index is not wrong for naming a file that is still to come, and does not agree either."""
+    absent = sum(row.tensors for row in held.exceptions if row.verdict == "missing_shard")
+    judged = _judged(held, "index")
+    if not absent:
+        return judged
+    gone = f"{exact_text(absent)} of them {'is' if absent == 1 else 'are'} in files that are not there"
+    return f": {gone}" if judged == ": agree" else f"{judged}, {gone}"
 
 
 def _config(config: ConfigEvidence) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from day0.adapters.base.checkpoint import TensorFault
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
+from day0.adapters.base.wording import plural
 
 from .index import choose_index, read_index
 from .plain import PlainCheckpoint, no_checkpoint
@@ -36,7 +37,7 @@ def announced_checkpoint(source: Source, sizes: Mapping[str, int]) -> PlainCheck
         Anomaly(
             code="missing_shard",
             subject=file,
-            message=f"shard {file} is not there; the index places {counts[file]} tensors in it",
+            message=f"shard {file} is not there; the index places {plural(counts[file], 'tensor')} in it",
             evidence=index.path,
         )
         for file in checkpoint.index.files[:MAX_NAMED]

@@ -8,6 +8,7 @@ from day0.adapters.base.checkpoint import TensorBlock
 from day0.adapters.base.errors import SourceError, UnansweredError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly, digest
+from day0.adapters.base.wording import plural
 
 from .gguf_header import GgufError, GgufHeader, read_gguf_header
 from .naming import families
@@ -33,7 +34,8 @@ def open_gguf(source: Source) -> TensorFiles:
         Anomaly(
             code="other_weights",
             subject=family.stem,
-            message=f"{len(family.files)} GGUF files of {family.stem} are not part of the canonical set",
+            message=f"{plural(len(family.files), 'GGUF file')} of {family.stem} "
+            f"{'is' if len(family.files) == 1 else 'are'} not part of the canonical set",
             evidence=", ".join(family.files[:5]),
         )
         for family in sets[1:]
@@ -55,7 +57,7 @@ def open_gguf(source: Source) -> TensorFiles:
             )
         )
         if sizes[shard] < header.end:
-            message = f"shard {shard} has {sizes[shard]} bytes, its header promises {header.end}"
+            message = f"shard {shard} has {sizes[shard]:,} bytes, its header promises {header.end:,}"
             anomalies.append(Anomaly(code="truncated_shard", subject=shard, message=message, evidence=shard))
     return TensorFiles(source, HeadersRead("gguf", shards, blocks, layout, header_bytes, anomalies))
 

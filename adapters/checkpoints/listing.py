@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from day0.adapters.base.errors import AccessError
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
+from day0.adapters.base.wording import plural
 from day0.adapters.sources.hub_settings import why_offline
 
 from .naming import families, pickle_files
@@ -28,7 +29,7 @@ def withheld(source: Source) -> str:
     if not lacking:
         return ""
     return (
-        f"{len(lacking)} of {len(weights)} weight files, the first {lacking[0]}, are listed but not on this "
+        f"{len(lacking):,} of {plural(len(weights), 'weight file')}{_told(lacking)} listed but not on this "
         f"machine, and {why_offline()[0]}"
     )
 
@@ -45,13 +46,17 @@ def listing_checkpoint(source: Source, why: str | AccessError) -> PlainCheckpoin
     hashed = sum(1 for file in source.files() if file.path in set(weights) and file.sha256)
     reason = why if isinstance(why, str) else why.message
     message = (
-        f"only the listing is known: {len(sizes)} files with {sum(sizes.values())} bytes, among them "
-        f"{len(weights)} weight files with {sum(sizes[path] for path in weights)} bytes, {hashed} of them "
-        f"with a sha256; {reason}"
+        f"only the listing is known: {plural(len(sizes), 'file')} with {sum(sizes.values()):,} bytes, among "
+        f"them {plural(len(weights), 'weight file')} with {sum(sizes[path] for path in weights):,} bytes, "
+        f"{hashed:,} of them with a sha256; {reason}"
     )
     evidence = f"{_OFFLINE}: {_remedy()}" if isinstance(why, str) else f"{why.code}: {why.remedy}"
     anomaly = Anomaly(code="listing_only", subject="release", message=message, evidence=evidence)
     return PlainCheckpoint("none", weights, [anomaly])
+
+
+def _told(lacking: Sequence[str]) -> str:
+    return f", {lacking[0]}, is" if len(lacking) == 1 else f", the first {lacking[0]}, are"
 
 
 def _remedy() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from day0.adapters.base.checkpoint import IndexSummary, TensorBlock, TensorFault, TensorKind
 from day0.adapters.base.values import Anomaly
+from day0.adapters.base.wording import plural
 
 from .index import Index
 from .naming import natural_key
@@ -48,7 +49,7 @@ def reconcile(
         Anomaly(
             code="missing_shard",
             subject=file,
-            message=f"shard {file} is not there; the index places {count} tensors in it",
+            message=f"shard {file} is not there; the index places {plural(count, 'tensor')} in it",
             evidence=index.path,
         )
         for file, count in sorted(absent.items(), key=lambda item: natural_key(item[0]))
@@ -105,14 +106,14 @@ def check_total(index: IndexSummary, data_bytes: int, file_bytes: int) -> list[A
     if index.total_size is None and index.total_stated:
         message = (
             f"the index states {index.total_stated} as its total size, which is no number; "
-            f"the tensors have {data_bytes} bytes"
+            f"the tensors have {data_bytes:,} bytes"
         )
     elif index.total_size is None or index.total_size in (data_bytes, file_bytes):
         return []
     else:
         message = (
-            f"the index claims a total of {index.total_size} bytes, "
-            f"the tensors have {data_bytes} and the files {file_bytes}"
+            f"the index claims a total of {index.total_size:,} bytes, "
+            f"the tensors have {data_bytes:,} and the files {file_bytes:,}"
         )
     return [
         Anomaly(

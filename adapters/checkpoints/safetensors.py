@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from day0.adapters.base.checkpoint import IndexSummary, TensorBlock, TensorFault
 from day0.adapters.base.source import Source
 from day0.adapters.base.values import Anomaly
+from day0.adapters.base.wording import plural
 
 from .index import Index, choose_index, fetch_index, index_of
 from .index_written import as_written
@@ -211,7 +212,7 @@ def _canonical(
         )
     if index is None and len(shards) > 1 and not unanswered:
         message = (
-            f"{len(shards)} shards have no usable index beside them; the map is built from their headers"
+            f"{len(shards):,} shards have no usable index beside them; the map is built from their headers"
         )
         anomalies.append(Anomaly(code="no_index", subject=chosen.stem, message=message, evidence=shards[0]))
     return shards, anomalies
@@ -238,11 +239,10 @@ def _chosen(sets: Sequence[Family], named: set[str]) -> Family:
 
 
 def _redundant(family: Family, sizes: Mapping[str, int]) -> Anomaly:
-    held = sum(sizes[file] for file in family.files)
+    held, be = sum(sizes[file] for file in family.files), "is" if len(family.files) == 1 else "are"
     subject = posixpath.join(family.folder, family.stem)
-    message = (
-        f"{len(family.files)} tensor files of {subject} with {held} bytes are not part of the canonical set"
-    )
+    files = f"{plural(len(family.files), 'tensor file')} of {subject} with {held:,} bytes"
+    message = f"{files} {be} not part of the canonical set"
     return Anomaly(
         code="other_weights", subject=subject, message=message, evidence=", ".join(family.files[:5])
     )
@@ -254,7 +254,9 @@ def check_size(shard: str, header: Header, size: int) -> list[Anomaly]:
         return []
     if size < header.end:
         missing = header.end - size
-        message = f"shard {shard} has {size} bytes, its header promises {header.end}: {missing} are missing"
+        message = (
+            f"shard {shard} has {size:,} bytes, its header promises {header.end:,}: {missing:,} are missing"
+        )
         return [Anomaly(code="truncated_shard", subject=shard, message=message, evidence=shard)]
-    message = f"shard {shard} has {size - header.end} bytes after the last tensor"
+    message = f"shard {shard} has {plural(size - header.end, 'byte')} after the last tensor"
     return [Anomaly(code="trailing_bytes", subject=shard, message=message, evidence=shard)]

@@ -141,7 +141,7 @@ def _count_table(ledger: Ledger, facts: InventoryFacts) -> Sequence[Table]:
         rows.fact(words, f"/active_params/{name}", getattr(facts.active_params, name))
     growing = facts.kv_bytes_per_token_growing
     if growing != facts.kv_bytes_per_token:
-        rows.fact("KV bytes per token that grow without end", "/kv_bytes_per_token_growing", growing)
+        rows.fact("KV bytes per token once windows are full", "/kv_bytes_per_token_growing", growing)
     implied = facts.implied
     if implied.totals is not None and facts.basis != "implied":
         pointer = "/implied/totals"

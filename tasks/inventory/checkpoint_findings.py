@@ -117,14 +117,16 @@ def _pointers(anomalies: Sequence[Anomaly]) -> Finding:
     sizes = [int(match[1]) for each in anomalies if (match := _STANDS_FOR.search(each.message))]
     held = f", which stand for {sum(sizes):,} bytes" if sizes else ""
     first, last = anomalies[0], anomalies[-1]
-    message = f"{len(anomalies)} tensor files, {first.subject} to {last.subject}, are Git LFS pointers{held}"
+    message = (
+        f"{len(anomalies):,} tensor files, {first.subject} to {last.subject}, are Git LFS pointers{held}"
+    )
     subject = Subject(kind="file", name="LFS pointers")
     return make_finding("INV097", subject, message, evidence=[first.message])
 
 
 def _rest(anomalies: Sequence[Anomaly]) -> Finding:
     code, kind = _code(anomalies[0].code)
-    message = f"{len(anomalies)} more of the same, from {anomalies[0].subject} to {anomalies[-1].subject}"
+    message = f"{len(anomalies):,} more of the same, from {anomalies[0].subject} to {anomalies[-1].subject}"
     return make_finding(code, Subject(kind=kind, name=f"{anomalies[0].code}: {len(anomalies)} more"), message)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..finding import Finding, Subject, make_finding
-from .index_sets import format_indices
+from .index_sets import format_indices, layers_text
 from .seen import Seen
 
 _STACKED = 3  # dimensions from which on the first one counts experts
@@ -28,7 +28,7 @@ def _stacks(seen: Seen) -> Iterable[Finding]:
             layers = wrong.setdefault((group.pattern.text, group.shape[0]), [])
             layers += [group.layer] if group.layer is not None else []
     for (text, held), layers in wrong.items():
-        where = f" in layers {format_indices(layers)}" if layers else ""
+        where = f" in {layers_text(format_indices(layers))}" if layers else ""
         message = f"{text} holds {held} experts{where}, the config states {stated}"
         evidence = [seen.facts.sources["/architecture/experts"], f"header of {text}"]
         yield make_finding(

@@ -17,6 +17,7 @@ from .expectation import asked_names
 from .implied_storage import DeclaredStorage
 from .patterns import list_tensors
 from .quantization import DeclaredQuantization
+from .readable import plural
 from .record_reconciliation import Implied, ImpliedOperator
 from .roles import look_around, place_of
 from .seen import Part, Seen
@@ -137,5 +138,5 @@ def _left_out(seen: Seen, counted: Sequence[Counted]) -> Sequence[str]:
     """What the config declares and the class that was built has not."""
     declared = seen.facts.mtp_layers
     if declared and not any(item.place.part == "mtp" for item in counted):
-        return [f"{declared} layers of multi-token prediction"]
+        return [f"{plural(declared, 'layer')} of multi-token prediction"]
     return []

@@ -21,6 +21,11 @@ def format_indices(indices: Iterable[int]) -> str:
     return ",".join(parts)
 
 
+def layers_text(indices: str) -> str:
+    """`layer 3`, `layers 3-60` for an exact set."""
+    return f"layer{'' if indices.isdecimal() else 's'} {indices}"
+
+
 def parse_indices(text: str) -> tuple[int, ...]:
     """Inverse of `format_indices`.
 

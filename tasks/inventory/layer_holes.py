@@ -9,7 +9,7 @@ from typing import Any
 
 from ..finding import Finding, Subject, make_finding
 from .counts import LayerCount, main_stack
-from .index_sets import format_indices
+from .index_sets import format_indices, layers_text
 from .layer_kinds import feed_forwards, layer_words
 from .layer_slots import is_known_family, missing_slots
 from .seen import Seen
@@ -93,7 +93,7 @@ def _slots(seen: Seen, told: dict[int, set[str]]) -> Iterable[Finding]:
             continue
         where = _layers(seen, indices)
         message = f"{where} no {_listed(whats)}, without which no layer of this family computes"
-        subject = Subject(kind="model", name=f"{whats[0]} of layers {format_indices(indices)}")
+        subject = Subject(kind="model", name=f"{whats[0]} of {layers_text(format_indices(indices))}")
         yield make_finding("INV091", subject, message, evidence=["config.json", "headers"])
 
 
@@ -114,7 +114,7 @@ def _layers(seen: Seen, layers: Sequence[int]) -> str:
     if len(layers) == 1:
         return f"layer {layers[0]} has"
     if len(layers) == len(seen.stack):
-        return f"all {len(layers)} layers have"
+        return f"all {len(layers):,} layers have"
     return f"layers {format_indices(layers)} have"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..finding import Finding, Subject, make_finding
-from .index_sets import format_indices
+from .index_sets import format_indices, layers_text
 from .layer_kinds import is_known_word, listed_words
 from .readable import readable
 from .seen import Seen
@@ -32,8 +32,8 @@ def layer_statement_findings(seen: Seen) -> Iterable[Finding]:
     sliding = sorted({layer.index for layer in seen.layers if layer.kind == "sliding"})
     if sliding and not facts.architecture.sliding_window:
         message = (
-            f"layers {format_indices(sliding)} are sliding and the config states no window; "
-            "their cache is counted as if it grew"
+            f"{layers_text(format_indices(sliding))} {'is' if len(sliding) == 1 else 'are'} sliding and the "
+            "config states no window; their cache is counted as if it grew"
         )
         yield _finding(f"{facts.pointer}/sliding_window", message)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
-from .index_sets import format_indices
+from .index_sets import format_indices, layers_text
 from .patterns import Group, Member
 
 _MOST_LINES = 20
@@ -58,7 +58,7 @@ class Tally:
 
 def _line(which: tuple[Member, ...], layers: Sequence[int | None]) -> str:
     numbers = [layer for layer in layers if layer is not None]
-    where = f"layers {format_indices(numbers)}" if numbers else ""
+    where = layers_text(format_indices(numbers)) if numbers else ""
     slots = len(which[0])
     if not slots:
         return where

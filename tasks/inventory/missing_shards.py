@@ -10,7 +10,7 @@ from day0.adapters.checkpoints.naming import natural_key, number_of, renumbered
 
 from ..finding import Finding, Subject, make_finding
 from .index_sets import format_indices
-from .readable import readable
+from .readable import plural, readable
 from .record_reconciliation import MAX_FILES
 
 _MOST_SETS = 3
@@ -35,8 +35,10 @@ def missing_shards(checkpoint: Checkpoint, absent: Sequence[str]) -> Sequence[Fi
     sets = "; ".join(_said(form, held) for form, held in list(numbers.items())[:_MOST_SETS])
     more = f"; {len(numbers) - _MOST_SETS} more sets of names" if len(numbers) > _MOST_SETS else ""
     tensors = sum(1 for fault in checkpoint.faults if fault.fault == "missing_shard")
-    held = f"; the index places {tensors:,} tensors in them" if tensors else ""
-    message = f"{len(absent)} of {len(announced)} announced tensor files are not there: {sets}{more}{held}"
+    held = f"; the index places {plural(tensors, 'tensor')} in them" if tensors else ""
+    be = "is" if len(absent) == 1 else "are"
+    files = f"{len(absent):,} of {plural(len(announced), 'announced tensor file')} {be} not there"
+    message = f"{files}: {sets}{more}{held}"
     evidence = [*absent[:MAX_FILES], *_more(len(absent) - MAX_FILES)]
     return [
         make_finding("INV002", Subject(kind="file", name=next(iter(numbers))), message, evidence=evidence)
@@ -61,4 +63,4 @@ def _said(form: str, numbers: Sequence[int]) -> str:
 
 
 def _more(number: int) -> Sequence[str]:
-    return [f"and {number} more"] if number > 0 else []
+    return [f"and {number:,} more"] if number > 0 else []

@@ -10,7 +10,7 @@ from .member_sets import Tally, members
 from .name_matching import fill
 from .patterns import Group, Member
 from .quantization_families import families, family
-from .readable import readable
+from .readable import plural, readable
 from .record_quantization import QuantizationPart
 from .seen import Seen
 
@@ -70,6 +70,6 @@ def _by_member(
 def _finding(text: str, said: str, tally: Tally, source: str) -> Finding:
     lines = [line for line in tally.lines() if line]
     where = f" ({lines[0]})" if lines else ""
-    message = f"{readable(text)}: {said}, in {tally.number} tensors{where}"
+    message = f"{readable(text)}: {said}, in {plural(tally.number, 'tensor')}{where}"
     evidence = [source, tally.example, *lines]
     return make_finding("INV022", Subject(kind="tensor", name=text), message, evidence=evidence)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..finding import Finding, Subject, make_finding
 from .config_facts import KEYS
 from .counts import Counted
+from .readable import plural
 from .seen import Seen
 from .tied_embeddings import compare_weights
 
@@ -29,14 +30,18 @@ def prediction_findings(seen: Seen) -> Iterable[Finding]:
         message = f"the config declares {said}, and no tensor of multi-token prediction is stored"
         yield make_finding("INV025", _SUBJECT, message, evidence=evidence)
     elif stored and not declared:
-        params = sum(item.params for item in stored)
+        params, number = sum(item.params for item in stored), sum(item.group.count for item in stored)
         message = (
-            f"{sum(item.group.count for item in stored)} tensors of multi-token prediction with {params} "
-            f"parameters are stored, e.g. {stored[0].group.example}, and the config declares none"
+            f"{plural(number, 'tensor')} of multi-token prediction with {plural(params, 'parameter')} "
+            f"{'is' if number == 1 else 'are'} stored, e.g. {stored[0].group.example}, and the config "
+            "declares none"
         )
         yield make_finding("INV025", _SUBJECT, message, evidence=[stored[0].group.example])
     elif stored and layers and layers not in declared.values() and not partial:
-        message = f"the config declares {said}, and {layers} layers of multi-token prediction are stored"
+        message = (
+            f"the config declares {said}, and {plural(layers, 'layer')} of multi-token prediction "
+            f"{'is' if layers == 1 else 'are'} stored"
+        )
         yield make_finding("INV025", _SUBJECT, message, evidence=evidence)
     yield from _copies(seen, stored)
 
@@ -69,7 +74,7 @@ def _copies(seen: Seen, stored: Sequence[Counted]) -> Iterable[Finding]:
         )
         message = (
             f"{name} {list(item.group.shape)} repeats {twin.group.example}: the same shape, {bytes_said}, "
-            f"{item.group.bytes} bytes"
+            f"{item.group.bytes:,} bytes"
         )
         yield make_finding(
             "INV047", Subject(kind="tensor", name=name), message, evidence=[f"header of {name}"]

@@ -14,7 +14,7 @@ from .module_contradictions import module_contradictions
 from .quantization_families import families, family
 from .quantization_files import unreadable
 from .quantization_scales import ScaleCheck, check_scales
-from .readable import readable
+from .readable import plural, readable
 from .record_quantization import KvCache, Quantization, QuantizationChecks, QuantizationPart
 from .roles import SIDE_OF_CACHE
 from .seen import Part, Seen
@@ -207,7 +207,7 @@ def _differences(first: Declaration, other: Declaration) -> Iterable[tuple[str, 
 
 def _few(names: Iterable[str]) -> str:
     ordered = sorted(names)
-    more = f" and {len(ordered) - 3} more" if len(ordered) > 3 else ""
+    more = f" and {len(ordered) - 3:,} more" if len(ordered) > 3 else ""
     return ", ".join(readable(name) for name in ordered[:3]) + more
 
 
@@ -227,7 +227,7 @@ def _doubts(seen: Seen) -> Iterable[Finding]:
             tallies.setdefault(("INV058", text, said), Tally()).add(group, members(group))
     for (code, text, said), tally in tallies.items():
         lines = [line for line in tally.lines() if line]
-        message = f"{readable(text)}: {said}, in {tally.number} tensors"
+        message = f"{readable(text)}: {said}, in {plural(tally.number, 'tensor')}"
         yield make_finding(code, Subject(kind="tensor", name=text), message, evidence=[tally.example, *lines])
 
 
@@ -237,6 +237,10 @@ def _is_cache_scale(pattern: str) -> bool:
     if name == "output_scale":  # modelopt before 0.20 and compressed-tensors keep the cache's scale there
         return len(segments) > 1 and segments[-2] in ("k_proj", "v_proj", "qkv_proj")
     return name in SIDE_OF_CACHE and not name.startswith(("q_", "prob"))
+
+
+def _stored(patterns: int) -> str:
+    return f"{plural(patterns, 'pattern')} of k and v scales {'is' if patterns == 1 else 'are'}"
 
 
 def _cache(seen: Seen, cache: KvCache | None) -> Iterable[Finding]:
@@ -253,8 +257,6 @@ def _cache(seen: Seen, cache: KvCache | None) -> Iterable[Finding]:
             "INV056", Subject(kind="config", name="KV cache"), message, evidence=cache.declared
         )
     if cache is None and stored:
-        message = (
-            f"{len(stored)} patterns of k and v scales are stored, yet nothing declares a quantised KV cache"
-        )
+        message = f"{_stored(len(stored))} stored, yet nothing declares a quantised KV cache"
         yield make_finding("INV056", Subject(kind="config", name="KV cache"), message, evidence=stored[:5],
                            severity="info")  # fmt: skip

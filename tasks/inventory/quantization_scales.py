@@ -15,7 +15,7 @@ from .counts import Counted
 from .declaration import Declaration
 from .member_sets import Tally, members, same_members
 from .patterns import Group, Member
-from .readable import readable
+from .readable import plural, readable
 from .roles import LOW_PRECISION
 from .scale_shapes import Need, any_shape
 from .stored_forms import WeightFormat
@@ -256,7 +256,7 @@ def _findings(
             lines = tally.lines()
             where = f" ({lines[0]})" if lines and lines[0] else ""
             more = " and elsewhere" if len(lines) > 1 else ""
-            parts.append(f"{said}, in {tally.number} of {totals[text]} tensors{where}{more}")
+            parts.append(f"{said}, in {tally.number:,} of {plural(totals[text], 'tensor')}{where}{more}")
             evidence += [tally.example, *(line for line in lines if line)]
         message = f"{readable(text)} {'; '.join(parts)}"
         yield make_finding(

@@ -15,6 +15,7 @@ from .config_facts import ConfigFacts
 from .packed import MX_GROUP
 from .pieces import Piece
 from .rank_split import Splits, axis_of, is_routed, padded_blocks, split_of
+from .readable import plural
 from .record import Layer, Quantization
 
 _BLOCKED = ("fp8_block", "int4_group", "gptq", "awq")
@@ -49,11 +50,13 @@ def replication_notes(layers: Sequence[Layer], splits: Splits) -> Sequence[str]:
     if layout.tp > 1 and kinds & set(LATENT):
         notes.append("the latent cache and the projections to it are whole on every rank")
     if kinds & {"full", "sliding", "chunked"} and 0 < splits.kv_heads < layout.tp:
-        notes.append(f"each of {splits.kv_heads} KV heads lies on {layout.tp // splits.kv_heads} ranks")
+        notes.append(
+            f"each of {plural(splits.kv_heads, 'KV head')} lies on {layout.tp // splits.kv_heads} ranks"
+        )
     notes += _padding(splits)
     rest = splits.experts % layout.ep if splits.experts else 0
     if rest:
-        notes.append(f"{splits.experts} experts over {layout.ep} ranks: one more on {rest} of them")
+        notes.append(f"{plural(splits.experts, 'expert')} over {layout.ep} ranks: one more on {rest} of them")
     rest = len(layers) % layout.pp
     if rest:
         notes.append(f"{len(layers)} layers over {layout.pp} stages: one more on {rest} of them")
@@ -74,7 +77,7 @@ def _padding(splits: Splits) -> Iterator[str]:
 
 def _stages(layers: Sequence[Layer], splits: Splits) -> Iterator[str]:
     if splits.layout.pp > max(1, len(layers)):
-        yield f"{splits.layout.pp} stages for {len(layers)} layers"
+        yield f"{splits.layout.pp} stages for {plural(len(layers), 'layer')}"
 
 
 def _experts(splits: Splits) -> Iterator[str]:
@@ -84,9 +87,9 @@ def _experts(splits: Splits) -> Iterator[str]:
     if not splits.experts:
         yield f"ep={layout.ep} for a model without routed experts"
     elif layout.ep > splits.experts:
-        yield f"{layout.ep} ranks of experts for {splits.experts} experts"
+        yield f"{layout.ep} ranks of experts for {plural(splits.experts, 'expert')}"
     elif (ranks := layout.tp * layout.dp) % layout.ep:
-        held = "1 rank" if ranks == 1 else f"{ranks} ranks"
+        held = plural(ranks, "rank")
         least = layout.ep // gcd(layout.tp, layout.ep)  # replicas that make the ranks a multiple of ep
         yield (
             f"{held} (tp x dp) % ep {layout.ep} = {ranks % layout.ep}; with dp={least} there are "
@@ -102,13 +105,13 @@ def _heads(facts: ConfigFacts, layers: Sequence[Layer], splits: Splits) -> Itera
     tensor, kinds = splits.layout.tp, {layer.kind for layer in layers}
     attends = kinds & {"full", "sliding", "chunked", *LATENT}
     if attends and splits.heads % tensor:
-        yield f"{splits.heads} heads % {tensor} = {splits.heads % tensor}"
+        yield f"{plural(splits.heads, 'head')} % {tensor} = {splits.heads % tensor}"
     if attends - set(LATENT) and splits.kv_heads:
         number = splits.kv_heads
         if number >= tensor and number % tensor:
-            yield f"{number} KV heads % {tensor} = {number % tensor}"
+            yield f"{plural(number, 'KV head')} % {tensor} = {number % tensor}"
         if number < tensor and tensor % number:
-            yield f"{tensor} % {number} KV heads = {tensor % number}"
+            yield f"{tensor} % {plural(number, 'KV head')} = {tensor % number}"
     if "linear" in kinds:
         for key in ("linear_num_key_heads", "linear_num_value_heads"):
             if facts.integer(key) % tensor:
@@ -119,7 +122,7 @@ def _heads(facts: ConfigFacts, layers: Sequence[Layer], splits: Splits) -> Itera
         )  # a pure Mamba's, without a prefix
         number = facts.integer("mamba_num_heads", "mamba_n_heads", *own)
         if number % tensor:
-            yield f"{number} state-space heads % {tensor} = {number % tensor}"
+            yield f"{plural(number, 'state-space head')} % {tensor} = {number % tensor}"
 
 
 def _widths(facts: ConfigFacts, layers: Sequence[Layer], splits: Splits) -> Iterator[str]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from day0.adapters.base.wording import plural as plural
 from day0.adapters.checkpoints.strict_json import shorten
 
 _LONGEST = 160
-
-
-def plural(number: int, noun: str, many: str = "") -> str:
-    """`1 file`, `12 files`."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def readable(name: str) -> str:

@@ -12,6 +12,7 @@ from day0.adapters.checkpoints.naming import families, natural_key, pickle_files
 
 from ..finding import Finding, Subject, make_finding
 from .extra_files import ExtraFile, read_extra
+from .readable import plural
 from .record_reconciliation import RedundantSet
 from .seen import Part, Seen
 
@@ -150,8 +151,9 @@ def _same(files: Sequence[SourceFile], canonical: Sequence[SourceFile]) -> str:
 
 def _disjoint(extra: ExtraFile) -> Finding:
     message = (
-        f"{extra.path} holds {extra.tensors} tensors with {extra.bytes} bytes, e.g. {extra.example}, which "
-        "neither index nor numbering names and no other file holds; they are not counted"
+        f"{extra.path} holds {plural(extra.tensors, 'tensor')} with {extra.bytes:,} bytes"
+        f"{', e.g.' if extra.tensors > 1 else ':'} {extra.example}, which neither index nor numbering names "
+        f"and no other file holds; {'they are' if extra.tensors > 1 else 'it is'} not counted"
     )
     return make_finding(
         "INV044", Subject(kind="file", name=extra.path), message, evidence=[f"header of {extra.path}"]

@@ -10,6 +10,7 @@ from day0.adapters.models.code_reading import Reading, read_code
 
 from ..finding import Finding, Severity, Subject, make_finding
 from .code_references import code_references
+from .readable import plural
 from .record_trust import Code, CodeCall, CodeClass, CodeFile, CodeReference
 from .seen import Part, Seen
 from .support import is_native
@@ -133,7 +134,7 @@ def own_classes(references: Iterable[CodeReference]) -> Sequence[str]:
 def _own_classes(references: Sequence[CodeReference]) -> Iterable[Finding]:
     asked = own_classes(references)
     if asked:
-        number = "1 class" if len(asked) == 1 else f"{len(asked)} classes"
+        number = plural(len(asked), "class", "classes")
         named = ", ".join(shorten(target)[1:-1] for target in asked[:5])
         message = f"the configs ask for {number} of the repository's own code: {named}"
         evidence = [item.key for item in references if not item.repository][:20]
@@ -147,7 +148,8 @@ def _call_findings(calls: Sequence[CodeCall]) -> Iterable[Finding]:
         if found:
             places = [f"{call.file}:{call.line} {call.what}" for call in found]
             message = (
-                f"code of the repository {says} in {len(found)} places, the first is {shorten(places[0])}"
+                f"code of the repository {says} in {plural(len(found), 'place')}"
+                f"{', the first is' if len(found) > 1 else ':'} {shorten(places[0])}"
             )
             severity: Severity | None = None if kind in _ALARMING else "info"
             subject = Subject(kind="model", name=f"code: {kind}")
@@ -156,9 +158,8 @@ def _call_findings(calls: Sequence[CodeCall]) -> Iterable[Finding]:
 
 def _kernel_findings(code: Code) -> Iterable[Finding]:
     if code.kernels:
-        message = (
-            f"the code asks for {len(code.kernels)} kernels or kernel packages: {', '.join(code.kernels[:8])}"
-        )
+        number = plural(len(code.kernels), "kernel or kernel package", "kernels or kernel packages")
+        message = f"the code asks for {number}: {', '.join(code.kernels[:8])}"
         yield make_finding(
             "INV068", Subject(kind="model", name="kernels"), message, evidence=code.kernels[:50]
         )

@@ -215,7 +215,9 @@ def _two_texts(texts: TokenTexts) -> Iterable[Finding]:
     if twice:
         number, said = next(iter(sorted(twice.items())))
         listed = ", ".join(f"{shorten(text)} in {sources[0]}" for text, sources in said.items())
-        message = f"{len(twice)} ids of added tokens have two texts, the first is {number}: {listed}"
+        some = f"{len(twice):,} ids of added tokens have two texts, the first is"
+        alone = "an added token's id has two texts:"
+        message = f"{some if len(twice) > 1 else alone} {number}: {listed}"
         yield make_finding(
             "INV062",
             _subject("added tokens"),

@@ -8,7 +8,7 @@ from day0.adapters.base.dtypes import FROM_SAFETENSORS
 
 from .content_changes import CONTENT, content_changes, uncompared
 from .fact_changes import KINDS, config_changes, fact_changes
-from .index_sets import format_indices, parse_indices
+from .index_sets import format_indices, layers_text, parse_indices
 from .record import InventoryFacts, InventoryRecord
 from .structural_change import Changed, StructuralDiff, TensorRole
 from .tensor_changes import TensorChanges, one_is_announced, rows_of, tensor_changes
@@ -123,7 +123,7 @@ def _sentences(
     for change in changed:
         if change.name.startswith(KINDS):
             layers = change.name.removeprefix(KINDS)
-            yield f"layers {layers} went from {_or_none(change.before)} to {_or_none(change.after)}"
+            yield f"{layers_text(layers)} went from {_or_none(change.before)} to {_or_none(change.after)}"
     for key, what in _TOLD.items():
         if key in facts:
             yield f"{what} {_or_none(facts[key].before)} to {_or_none(facts[key].after)}"
@@ -156,7 +156,10 @@ def _placed(tensors: TensorChanges) -> Iterator[str]:
             set(parse_indices(text)) if text else set() for text in (change.before, change.after)
         )
         gone, more = format_indices(before - after), format_indices(after - before)
-        said = [f"gone from layers {gone}" if gone else "", f"new in layers {more}" if more else ""]
+        said = [
+            f"gone from {layers_text(gone)}" if gone else "",
+            f"new in {layers_text(more)}" if more else "",
+        ]
         yield f"the tensor {name} is {' and '.join(filter(None, said)) or 'placed otherwise'}"
     elif patterns:
         yield f"{_count(patterns, 'pattern')} on other layers, the first is {moved[0].patterns[0]}"
@@ -224,4 +227,6 @@ def header_dtype(short: str) -> str:
 def _or_none(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(item) for item in value) or "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return "none" if value in (None, "") else f"{value}"

@@ -26,11 +26,9 @@ def run(job: StageJob) -> RecordRef:
 
     release = open_release(job.model, job.revision)
     if is_withheld(release) and not job.options.verify:
-        whole = find_whole(job, release)
-        if whole is not None:  # its files are these, and what was read of them then cannot be read now
-            return RecordRef(
-                stage=STAGE, target=job.target, key=whole.key, verdict=whole.verdict, reused=True
-            )
+        held = find_whole(job, release)
+        if held is not None:  # its files are these, and what was read of them then cannot be read now
+            return RecordRef(stage=STAGE, target=job.target, key=held.key, verdict=held.verdict, reused=True)
     inputs = _inputs(job, release)
     expected = job.options.expected or release.checkpoint.format == "none"
     if expected:
@@ -62,6 +60,7 @@ def run(job: StageJob) -> RecordRef:
             raise _Unanswered(record, unanswered)
         return record
 
+    whole = not is_withheld(release)
     try:
         key = record_key(STAGE, STAGE_VERSION, inputs)
         taken = reuse_or_run(job, InventoryRecord, STAGE, key, compute)
@@ -69,10 +68,10 @@ def run(job: StageJob) -> RecordRef:
         record = partial.record
         inputs["unanswered"] = digest(sorted(partial.files))
         key = record_key(STAGE, STAGE_VERSION, inputs)
-        return reuse_or_run(job, InventoryRecord, STAGE, key, lambda: record)
+        taken, whole = reuse_or_run(job, InventoryRecord, STAGE, key, lambda: record), False
     if contents is not None:
         keep_verified(job.run_store, release, read_ref(job, InventoryRecord, taken))
-    if not is_withheld(release):
+    if whole:
         keep_whole(job, release, taken.key)
     return taken
 

@@ -52,7 +52,7 @@ def read_texts(source: Source | None) -> Texts:
     if source is None:
         return Texts({})
     wanted = [(file, limit) for file in source.files() if (limit := _limit(file.path)) is not None]
-    left = [_left_out(file.path, f"has {file.size} bytes, more than {limit}")
+    left = [_left_out(file.path, f"has {file.size:,} bytes, more than {limit:,}")
             for file, limit in wanted if file.size > limit]  # fmt: skip
     small: list[SourceFile] = []
     held_bytes = 0
@@ -61,7 +61,7 @@ def read_texts(source: Source | None) -> Texts:
             continue
         held_bytes += file.size
         if len(small) == MAX_TEXTS or held_bytes > MAX_TEXT_BYTES:
-            why = f"is beyond the first {MAX_TEXTS} files or {MAX_TEXT_BYTES} bytes, smallest first"
+            why = f"is beyond the first {MAX_TEXTS:,} files or {MAX_TEXT_BYTES:,} bytes, smallest first"
             left.append(_left_out(file.path, why))
             continue
         small.append(file)

@@ -109,7 +109,7 @@ def _contradictions(
     subject = Subject(kind="tensor", name=name)
     stored = f"{name} {list(head.group.shape)}"
     if compared == "identical" and embedding is not None:
-        message = f"{stored} has the same {head.group.bytes} bytes as {embedding.group.example}"
+        message = f"{stored} has the same {head.group.bytes:,} bytes as {embedding.group.example}"
         yield make_finding("INV049", subject, message, evidence=[f"bytes of {name}"])
     elif config is True:
         other = embedding.group.example if embedding is not None else "the embedding"

@@ -99,8 +99,8 @@ def test_scale_without_weight_and_weight_without_scale() -> None:
     record = take_inventory(make_release({"num_hidden_layers": 1}, tensors))
     messages = sorted(finding.message for finding in record.findings if finding.code == "INV023")
     assert messages == [
-        "model.layers.{l}.mlp.down_proj.weight_scale_inv has no weight, in 1 of 1 tensors (layers 0)",
-        "model.layers.{l}.mlp.up_proj.weight has no scale, in 1 of 1 tensors (layers 0)",
+        "model.layers.{l}.mlp.down_proj.weight_scale_inv has no weight, in 1 of 1 tensor (layer 0)",
+        "model.layers.{l}.mlp.up_proj.weight has no scale, in 1 of 1 tensor (layer 0)",
     ]
 
 

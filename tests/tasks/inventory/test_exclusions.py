@@ -98,7 +98,7 @@ def test_one_expert_by_name() -> None:
     excluded = ["lm_head", "model.layers.*.self_attn*", "model.layers.1.mlp.experts.2.up_proj"]
     record = taken({"quant_method": "modelopt", "quant_algo": "FP8", "ignore": excluded}, expert_tensors())
     (finding,) = [finding for finding in record.findings if finding.code == "INV054"]
-    assert "yet 1 are stored in fp8_tensor (layers 1: 2)" in finding.message
+    assert "yet 1 are stored in fp8_tensor (layer 1: 2)" in finding.message
     assert [item.modules for item in record.facts.quantization.exclusions] == [1, 2, 1]
 
 

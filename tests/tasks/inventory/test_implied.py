@@ -72,7 +72,7 @@ def test_a_bare_config_answers_what_a_person_plans_with(tmp_path: Path) -> None:
     assert known.active_params.with_embedding_and_head == 37_552_297_472
     assert known.plain_bytes == 2 * 671_026_419_200 + 2 * 58 * 256  # the routers' biases are in fp32
     assert known.totals.data_bytes == 673_150_611_808  # what the release stores but for the prediction layer
-    assert known.left_out == ["1 layers of multi-token prediction"]
+    assert known.left_out == ["1 layer of multi-token prediction"]
     experts = next(row for row in known.patterns if row.pattern.endswith("experts.{e}.up_proj.weight"))
     assert (experts.layers, list(experts.others), experts.dtype) == ("3-60", ["0-255"], "fp8_e4m3")
     assert {"aten.mm.default", "aten.embedding.default"} <= {item.op for item in known.operators}

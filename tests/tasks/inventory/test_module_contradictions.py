@@ -55,11 +55,11 @@ def test_a_mixed_release_that_says_what_it_holds() -> None:
     ("change", "pattern", "said"),
     [
         ({Q: "W4A16_NVFP4"}, "model.layers.{l}.self_attn.q_proj.weight",
-         "nvfp4 is declared for its module, the tensors show fp8_tensor, in 1 tensors (layers 0)"),
+         "nvfp4 is declared for its module, the tensors show fp8_tensor, in 1 tensor (layer 0)"),
         ({DOWN: "FP8"}, "model.layers.{l}.mlp.experts.{e}.down_proj.weight",
-         "fp8_tensor is declared for its module, the tensors show nvfp4, in 1 tensors (layers 1: 2)"),
-        ({Q: None}, "model.layers.{l}.self_attn.q_proj.weight", "names no scheme for it, in 1 tensors"),
-        ({DOWN: None}, "model.layers.{l}.mlp.experts.{e}.down_proj.weight", "in 1 tensors (layers 1: 2)"),
+         "fp8_tensor is declared for its module, the tensors show nvfp4, in 1 tensor (layer 1: 2)"),
+        ({Q: None}, "model.layers.{l}.self_attn.q_proj.weight", "names no scheme for it, in 1 tensor"),
+        ({DOWN: None}, "model.layers.{l}.mlp.experts.{e}.down_proj.weight", "in 1 tensor (layer 1: 2)"),
     ],
 )  # fmt: skip
 def test_one_module_named_otherwise_or_not_at_all(change: dict[str, Any], pattern: str, said: str) -> None:

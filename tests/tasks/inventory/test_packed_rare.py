@@ -132,7 +132,7 @@ def test_one_side_tensor_out_of_shape(name: str, side: str, shape: Sequence[int]
     record, codes = found_in(tensors, section)
     assert codes == {"INV051"}
     (finding,) = [item for item in record.findings if item.code == "INV051"]
-    assert f"in 1 of {2 * EXPERTS} tensors (layers 1: 2)" in finding.message
+    assert f"in 1 of {2 * EXPERTS} tensors (layer 1: 2)" in finding.message
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_one_side_tensor_of_another_shape(
     record = taken({**layout, f"{DOWN}.{name}": kind}, section)
     (wrong,) = of(record, "INV022", "INV023", "INV050", "INV051", "INV058")
     assert (wrong.code, wrong.severity) == ("INV051", "error")
-    assert f"of {list(kind[1])}, expected {expected}, in 1 of 8 tensors (layers 1: 1)" in wrong.message
+    assert f"of {list(kind[1])}, expected {expected}, in 1 of 8 tensors (layer 1: 1)" in wrong.message
     checks = record.facts.quantization.checks
     assert (checks.weights, checks.with_scale) == (24, 23)
     assert record.facts.totals.logical_params == LOGICAL
@@ -236,7 +236,7 @@ def test_one_wrong_scale_does_not_make_another_format_of_fp4(
     record = taken({**layout, name: (layout[name][0], shape)}, section)
     assert record.facts.totals.logical_params == LOGICAL
     (wrong,) = of(record, "INV023", "INV051")
-    assert (wrong.code, "in 1 of 8 tensors (layers 0" in wrong.message) == ("INV051", True)
+    assert (wrong.code, "in 1 of 8 tensors (layer 0" in wrong.message) == ("INV051", True)
 
 
 def test_one_wrong_scale_of_a_layer_s_only_tensor() -> None:

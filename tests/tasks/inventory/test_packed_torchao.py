@@ -78,7 +78,7 @@ def test_a_scale_out_of_shape_and_a_scale_lost(name: str) -> None:
     dtype, shape = tensors[key]
     wrong = {**tensors, key: (dtype, (shape[0] // 2, *shape[1:]))}
     (finding,) = [f for f in take_inventory(make_release(config, wrong)).findings if f.code in CODES]
-    assert (finding.code, "in 1 of 4 tensors (layers 2)" in finding.message) == ("INV051", True)
+    assert (finding.code, "in 1 of 4 tensors (layer 2)" in finding.message) == ("INV051", True)
     lost = {name: form for name, form in tensors.items() if name != key}
     codes = [f.code for f in take_inventory(make_release(config, lost)).findings if f.code in CODES]
     assert codes == ["INV023"]

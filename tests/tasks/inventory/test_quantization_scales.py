@@ -305,7 +305,7 @@ def test_scale_of_another_shape_for_some_experts_only() -> None:
             odd = layer == 1 and expert in (2, 5)
             tensors[f"{module}.weight_scale_inv"] = ("fp32", (1, 1) if odd else (2, 1))
     (finding,) = [f for f in taken(tensors, BLOCK).findings if f.code == "INV051"]
-    assert "in 2 of 24 tensors (layers 1: 2,5)" in finding.message
+    assert "in 2 of 24 tensors (layer 1: 2,5)" in finding.message
 
 
 @pytest.mark.parametrize(

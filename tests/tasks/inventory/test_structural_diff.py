@@ -186,7 +186,7 @@ def test_layers_more_or_fewer() -> None:
     diff = structural_diff(small(), small(fewer, num_hidden_layers=29))
     (moved,) = diff.placed
     assert (moved.before, moved.after, len(moved.patterns)) == ("0-29", "0-28", 9)
-    assert diff.headline == "Layers 30 to 29, KV bytes per token 23040 to 22272."
+    assert diff.headline == "Layers 30 to 29, KV bytes per token 23,040 to 22,272."
 
 
 def test_config_keys_by_pointer() -> None:

@@ -87,8 +87,8 @@ def test_trap_25_renamed_scales_are_orphans_on_both_sides(take: Take) -> None:
     found = {finding.subject.name: finding for finding in of(record, "INV023")}
     at = "model.layers.{l}.mlp.experts.{e}"
     assert set(found) == {f"{at}.down_proj.weight", f"{at}.w2.weight_scale_inv"}
-    assert "has no scale, in 2 of 8 tensors (layers 1: 1,3)" in found[f"{at}.down_proj.weight"].message
-    assert "has no weight, in 2 of 2 tensors (layers 1: 1,3)" in found[f"{at}.w2.weight_scale_inv"].message
+    assert "has no scale, in 2 of 8 tensors (layer 1: 1,3)" in found[f"{at}.down_proj.weight"].message
+    assert "has no weight, in 2 of 2 tensors (layer 1: 1,3)" in found[f"{at}.w2.weight_scale_inv"].message
     assert all(finding.severity == "error" for finding in found.values())
     checks = record.facts.quantization.checks
     assert (checks.weights, checks.without_scale, checks.orphans) == (24, 2, 2)
@@ -121,7 +121,7 @@ def test_trap_26_activation_scales_are_asked_for_only_where_activations_are_quan
     layout = mixture(nvfp4_static)
     del layout["model.layers.0.mlp.experts.2.up_proj.input_scale"]
     (missing,) = of(take({**CONFIG, "quantization_config": both}, layout), "INV059")
-    assert "in 1 of 8 tensors (layers 0: 2)" in missing.message
+    assert "in 1 of 8 tensors (layer 0: 2)" in missing.message
 
 
 def test_trap_26_excluded_but_quantised(take: Take) -> None:
