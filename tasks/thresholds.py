@@ -106,6 +106,12 @@ as fp32 in proportion, rounded up."""
 OPERATOR_TOLERANCE_DEFAULT = 1.6e-2
 """For output dtypes not named above: as for bf16."""
 
+KIND_DEVIATION: dict[str, float] = {"fp64": 1e-8, "fp32": 1e-3, "fp16": 2e-2}
+"""Relative L2 deviation of one node from the CPU in the same dtype beyond which it counts as wrong: some ten
+times what sound stacks give (1e-7 to 1e-5 in fp32, up to 5e-3 in bf16): random weights amplify."""
+KIND_DEVIATION_DEFAULT = 5e-2
+"""For dtypes not named above: as for bf16."""
+
 PROBE_ELEMENTS = 2**20
 """Elements of all tensors of a probed call: 8 MB in fp64, so that its reference takes milliseconds on two
 cores."""
@@ -218,3 +224,12 @@ INVENTORY_MAX_WEIGHT = 1e4
 """Largest magnitude of a stored weight beyond which it is told. A choice: SmolLM2-135M's largest is 9.25
 (measured); norms of larger models reach hundreds. An fp16 activation overflows at 65504, which such a weight
 reaches from an input of seven; bytes read in the wrong dtype or order give magnitudes up to 1e38."""
+
+KIND_BYTES = 4 * 2**30
+"""Weights of one node of each kind that are made up to compile the kinds of a model: they are there twice, in
+this process and in the target's worker, and a small runner has 16 GiB. What is larger is compiled by the minimal
+run, from the checkpoint, one node at a time."""
+
+SWEEP_LENGTH = 4096
+"""Longest sequence of the sweep over lengths: one beyond a larger window (some models have 32,768) would take
+minutes a node on a processor."""

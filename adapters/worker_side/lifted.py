@@ -109,7 +109,8 @@ class LiftedNodes:
         self._kinds[handle] = (key, node)
         self._varying[handle] = varying
         tree, tensors = trees.encode_arguments(args, kwargs)
-        if mode != "decode" or not trees.has_state(tree):
+        known = self._signature(handle, tree, tensors, None) in self._ready
+        if not known and (mode != "decode" or not trees.has_state(tree)):
             self._compiled(handle, tree, tensors, None)
         return handle
 
