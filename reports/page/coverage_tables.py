@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from day0.tasks.coverage.record import CoverageFacts, CoveredOp, Gap
 
 from ..words import listed
+from .coverage_kinds import kind_table, size_table
 from .ledger import Ledger
 from .limits import pick
 from .parts import Cell, Column, Passage, Row, Table
@@ -40,6 +41,10 @@ def coverage_tables(
         yield _gap_table(ledger, facts, slug, index, limit)
     if facts.alternatives:
         yield _alternative_table(ledger, facts, slug)
+    if facts.kinds:
+        yield kind_table(ledger, facts, slug)
+    if facts.dynamic:
+        yield size_table(ledger, facts, slug)
     if facts.kernels:
         yield _kernel_table(facts, slug, index, limit)
     if facts.ops:
