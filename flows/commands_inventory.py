@@ -56,7 +56,7 @@ def inventory(
     """What a release is, from headers and config alone.
 
     Args:
-        model: Hub id, folder, or path of a config.json; NAME@REV pins.
+        model: Hub id, folder, s3:// address, or path of a bare config.json; NAME@REV pins.
         layout: Tell memory per rank for this layout, e.g. tp=8,ep=8,pp=2,dp=1,sp; repeatable.
         csv: Write the table of layers by role to this file; - for standard output.
         expected: Hold every tensor against those that the config implies; builds the model without weights.

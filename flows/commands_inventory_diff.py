@@ -27,7 +27,8 @@ def diff(
     """What is structurally new in one release against another.
 
     Args:
-        before: Hub id, folder, path of a config.json, NAME@REV, or a file that inventory --json left.
+        before: Hub id, folder, s3:// address, path of a bare config.json, or a file that inventory --json
+            left; NAME@REV pins.
         after: The same of the later release.
         fail_on_change: Exit with 1 where anything changed.
         offline: Use only what the hub's cache already has.

@@ -149,7 +149,7 @@ def memory_lines(layouts: Sequence[LayoutMemory], width: int) -> Iterator[str]:
 def _apart(item: LayoutMemory) -> Iterator[str]:
     """What is told apart from the weights, so that these and it add up."""
     if item.mtp_bytes_max:
-        yield f"without multi-token prediction: {bytes_text(item.mtp_bytes_max)} more where it is loaded"
+        yield f"multi-token prediction apart, {bytes_text(item.mtp_bytes_max)} more"
 
 
 def _without_ones(layout: str) -> str:

@@ -51,7 +51,7 @@ def _distribution_table(ledger: Ledger, distribution: Distribution, limit: int) 
             Column("Parameters", True, "of one layer"),
             Column("Active", True, "of one layer, for one token of text"),
             Column("Bytes", True, "of one layer as stored, side tensors included"),
-            Column("KV / token", True, "bytes in bf16, before any window is full"),
+            Column("KV, bytes / token", True, "bytes in bf16, before any window is full"),
             Column("Activations", help="B sequences, T tokens, P patches"),
         ],
         rows=rows,
@@ -95,8 +95,8 @@ def _memory_table(ledger: Ledger, layouts: Sequence[LayoutMemory]) -> Table:
             Column("Weights", True, "on the fullest rank, without multi-token prediction"),
             Column("Emptiest", True),
             *(prediction if predicts else ()),
-            Column("KV / token", True, "bytes in bf16 on the fullest rank"),
-            Column("State / sequence", True, "bytes in bf16 on the fullest rank"),
+            Column("KV, bytes / token", True, "bytes in bf16 on the fullest rank"),
+            Column("State, bytes / sequence", True, "bytes in bf16 on the fullest rank"),
             Column(
                 "Sent / token", help="bytes that one rank sends for one token in all layers, by direction"
             ),

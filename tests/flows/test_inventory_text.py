@@ -63,7 +63,7 @@ def test_ranks_say_what_is_told_apart_from_their_weights() -> None:
     record = take_inventory(layout_release("deepseek-ai--DeepSeek-R1"), layouts=["tp=1"])
     (memory,) = record.facts.distribution.memory if record.facts.distribution else ()
     assert memory.weights_bytes_max + memory.mtp_bytes_max == record.facts.totals.data_bytes
-    assert "without multi-token prediction: 15.4 GB more where it is loaded" in said(record)
+    assert "multi-token prediction apart, 15.4 GB more" in said(record)
 
 
 def test_a_bare_config_says_what_its_total_leaves_out() -> None:
