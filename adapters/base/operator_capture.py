@@ -22,6 +22,7 @@ class CaptureRequest(Value):
         attn: attention implementation by transformers' name; empty: its default.
         experts: experts implementation by transformers' name; empty: its default.
         mode: `eager`, what a forward dispatches; `graph`, what an exported graph holds.
+        ways: ids of ways around, with which the model is built, as `?with=` takes them.
     """
 
     device: str = "cpu"
@@ -29,6 +30,7 @@ class CaptureRequest(Value):
     attn: str = ""
     experts: str = ""
     mode: str = "eager"
+    ways: str = ""
 
 
 class Kernel(Value):

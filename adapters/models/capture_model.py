@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from day0_worker.workarounds import announce
+
 from ..base.errors import SkeletonError
 from ..base.operator_capture import Capture, CaptureRequest
 from ..base.values import Anomaly
+from ..workarounds.registry import references
 from .architecture import BuiltModel, build_meta_model, declared_dtype
 from .capture import phases_of
 from .graph_capture import capture_graphs
@@ -94,7 +97,9 @@ def _dtype(config: Mapping[str, Any], request: CaptureRequest) -> str:
 
 
 def _options(request: CaptureRequest) -> dict[str, str]:
-    chosen = {"attn": request.attn, "experts": request.experts}
+    if request.ways:
+        announce(references(), "")
+    chosen = {"attn": request.attn, "experts": request.experts, "with": request.ways}
     return {name: value for name, value in chosen.items() if value}
 
 

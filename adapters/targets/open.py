@@ -34,8 +34,8 @@ def open_target(
         log: file to which the worker's standard error is appended.
 
     Raises:
-        InputError: E111, unknown stack; E112, a name claimed twice; E113, its source is not there; E174 and
-            E175, a way around that `?with=` names.
+        InputError: E111, unknown stack; E112, a name claimed twice; E113, its source is not there; E176 and
+            E177, a way around that `?with=` names.
     """
     reference = find_stack(spec.stack)
     ways = named_in(spec)

@@ -22,7 +22,7 @@ def references() -> Mapping[str, str]:
     """Name -> `module:Class`, of every installed package.
 
     Raises:
-        InputError: E174, two packages claim one name, or an entry is not of the form `module:Class`.
+        InputError: E176, two packages claim one name, or an entry is not of the form `module:Class`.
     """
     found: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
@@ -30,13 +30,13 @@ def references() -> Mapping[str, str]:
         if other is not None and other.value != entry.value:
             raise InputError(
                 f"the way around {entry.name!r} is claimed twice: with {other.value} and with {entry.value}",
-                code="E174",
+                code="E176",
                 remedy="Uninstall one of the two packages, or rename its entry point.",
             )
         if not _REFERENCE.fullmatch(entry.value):
             raise InputError(
                 f"the entry point {entry.name!r} of {GROUP} is {entry.value!r}, not module:Class",
-                code="E174",
+                code="E176",
                 remedy="Correct the entry point in that package's pyproject.toml.",
             )
         found[entry.name] = entry
@@ -47,7 +47,7 @@ def named_in(spec: TargetSpec) -> Mapping[str, str]:
     """Name -> `module:Class` of the ways around that a target's `?with=` names.
 
     Raises:
-        InputError: E174, see `references`; E175, no installed package offers one.
+        InputError: E176, see `references`; E177, no installed package offers one.
     """
     wanted = [way.partition(":")[0] for way in spec.options.get("with", "").split(",") if way]
     if not wanted:
@@ -59,7 +59,7 @@ def named_in(spec: TargetSpec) -> Mapping[str, str]:
             raise InputError(
                 f"no installed package offers the way around {name!r}; there are "
                 f"{', '.join(sorted(known)) or 'none'}",
-                code="E175",
+                code="E177",
                 remedy=f"Install the package that offers it (entry point group {GROUP})."
                 + (f" Did you mean {' or '.join(near)}?" if near else ""),
             )
@@ -70,12 +70,12 @@ def load(way: str) -> Workaround:
     """The way around of an id, `NAME` or `NAME:ARGUMENT`; imports its module.
 
     Raises:
-        InputError: E175, there is none of that name, or it cannot be imported.
+        InputError: E177, there is none of that name, or it cannot be imported.
     """
     name, _, argument = way.partition(":")
     reference = references().get(name)
     if reference is None:
-        raise InputError(f"no installed package offers the way around {name!r}", code="E175")
+        raise InputError(f"no installed package offers the way around {name!r}", code="E177")
     return _class(name, reference)(argument)
 
 
@@ -96,10 +96,10 @@ def _class(name: str, reference: str) -> type[WorkerSide]:
         found = getattr(import_module(module), attribute, None)
     except Exception as error:  # a package of somebody else's; the person is told which
         raise InputError(
-            f"the way around {name!r} ({reference}) cannot be imported: {error}", code="E175"
+            f"the way around {name!r} ({reference}) cannot be imported: {error}", code="E177"
         ) from error
     if not (isinstance(found, type) and issubclass(found, WorkerSide)):
         raise InputError(
-            f"{reference} is not a class derived from day0_worker.workarounds.Workaround", code="E175"
+            f"{reference} is not a class derived from day0_worker.workarounds.Workaround", code="E177"
         )
     return found

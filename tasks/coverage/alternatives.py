@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from day0.adapters.base.errors import SkeletonError
 from day0.adapters.base.operator_capture import Capture, CaptureRequest
 from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.workaround import Chosen, with_chosen
 
 from .needs import Need, needs_of, request_of
 from .record import Alternative
@@ -98,8 +99,8 @@ def needs_with(capture: Capture, spec: TargetSpec, options: Mapping[str, str]) -
 
 
 def with_options(spec: TargetSpec, options: Mapping[str, str]) -> TargetSpec:
-    """The target with more options."""
-    return spec.model_copy(update={"options": {**spec.options, **options}})
+    """The target with more options; ways around add up."""
+    return with_chosen(spec, [Chosen(id="", options=options)])
 
 
 def smallest(judged: Sequence[Judged]) -> Judged:

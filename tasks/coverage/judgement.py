@@ -15,7 +15,7 @@ from .needs import GRAPH_STACKS, Need, needs_of
 from .question import Question
 from .record import Alternative
 from .statuses import RUNS, Key, State, grouped, states_of, worst
-from .ways import Tried, as_chosen, try_ways
+from .ways import Tried, as_chosen, remodelled, try_ways
 
 _FOR_THE_MODEL = 0.5
 """Share of the time left for the model as it is, and for each list of operators after it: a gap without a way
@@ -110,8 +110,13 @@ def judge(question: Question, knowledge: Knowledge) -> Judgement:
     low = _stored(question, needs, knowledge)
     judgement = Judgement(named, named, [named], low=low)
     if gaps_in(named):
-        judged = [named, *_others(question, knowledge)]
+        options = combinations(question.capture, question.spec)
+        judged = [named, *_others(options, question, knowledge)]
         best = smallest(judged)
+        ways = remodelled(gaps_in(best), question.spec, question.config)
+        if ways:
+            judged += _others([{**best.options, "with": way} for way in ways], question, knowledge)
+            best = smallest(judged)
         spec = with_options(question.spec, best.options)
         works, failed = try_ways(gaps_in(best), knowledge, spec, question.config)
         judgement = Judgement(named, best, judged, "", works, failed, low=low)
@@ -154,11 +159,10 @@ def judged_states(needs: Sequence[Need], knowledge: Knowledge) -> list[State]:
     return states_of(needs, knowledge.registry, knowledge.fingerprint, rebuilt)
 
 
-def _others(question: Question, knowledge: Knowledge) -> list[Judged]:
-    """Every other combination of the model's own implementations, judged by what is known or tried."""
+def _others(options: Sequence[Mapping[str, str]], question: Question, knowledge: Knowledge) -> list[Judged]:
+    """Other ways to build the model, judged by what is known or tried."""
     if question.capture_all is None:
         return []
-    options = combinations(question.capture, question.spec)
     taken = captured(options, question.spec, question.capture_all) if options else []
     needs = {
         name_of(one): needs_with(capture, question.spec, one)

@@ -76,9 +76,12 @@ class Knowledge:
         return max(0.0, self._budget - self.seconds) if self.can_probe else 0.0
 
     def target(self) -> Target:
-        """The target as named, opened once."""
+        """The target without ways around, opened once."""
         if self._opened is None:
-            self._opened = self._stack.enter_context(self._open(self.spec))
+            # What is learnt holds for the stack itself, so no way around may be in the way.
+            options = {key: value for key, value in self.spec.options.items() if key != "with"}
+            plain = self.spec.model_copy(update={"options": options})
+            self._opened = self._stack.enter_context(self._open(plain))
         return self._opened
 
     def open(self, spec: TargetSpec) -> AbstractContextManager[Target]:

@@ -55,6 +55,7 @@ def request_of(spec: TargetSpec) -> CaptureRequest:
         dtype=spec.dtype or "",
         attn=spec.options.get("attn", ""),
         experts=spec.options.get("experts", ""),
+        ways=spec.options.get("with", ""),
     )
 
 

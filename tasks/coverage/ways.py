@@ -44,7 +44,7 @@ class Tried:
     tolerance: float | None = None
 
 
-def candidates(states: Sequence[State], config: Mapping[str, Any]) -> list[str]:
+def candidates(states: Sequence[State], config: Mapping[str, Any], named: str = "") -> list[str]:
     """Ids of the ways around one entry's operator that may help, the smallest first.
 
     What an installed package registers for this very operator comes before what is made of torch alone.
@@ -52,15 +52,29 @@ def candidates(states: Sequence[State], config: Mapping[str, Any]) -> list[str]:
     Args:
         states: of the entry.
         config: of the model.
+        named: ids that the target names already, which come first.
     """
     call = states[0].need.example
     encoded = call.model_dump(mode="json")
-    listed: list[Workaround] = [way for way in plugins(without=_OF_OPERATORS) if way.operators()]
+    listed: list[Workaround] = [load(way) for way in named.split(",") if way]
+    listed += [way for way in plugins(without=_OF_OPERATORS) if way.operators()]
     if any(state.rebuilt for state in states):
         listed.append(load(f"decompose:{call.op}"))
     if call.op.startswith("aten.") and _WIDER not in call.dtypes:
         listed.append(load(f"cast:{call.op}:{_WIDER}"))
-    return [way.id for way in listed if way.applies(encoded, config)]
+    fitting = [way for way in listed if way.operators() and way.applies(encoded, config)]
+    return list(dict.fromkeys(way.id for way in fitting))
+
+
+def remodelled(gaps: Mapping[Key, Sequence[State]], spec: TargetSpec, config: Mapping[str, Any]) -> list[str]:
+    """Ids of ways around that change the model itself and may help with a gap; the named ones are in already."""
+    named = spec.options.get("with", "").split(",")
+    calls = [states[0].need.example.model_dump(mode="json") for states in gaps.values()]
+    return [
+        way.id
+        for way in plugins(without=_OF_OPERATORS)
+        if not way.operators() and way.id not in named and any(way.applies(call, config) for call in calls)
+    ]
 
 
 def try_ways(
@@ -79,7 +93,8 @@ def try_ways(
     Returns:
         What works, by entry; and what was tried in vain, by id.
     """
-    left = {key: candidates(states, config) for key, states in groups.items()}
+    named = spec.options.get("with", "")
+    left = {key: candidates(states, config, named) for key, states in groups.items()}
     works: dict[Key, Tried] = {}
     failed: dict[str, str] = {}
     for _ in range(_ROUNDS):
