@@ -67,7 +67,7 @@ def candidates(states: Sequence[State], config: Mapping[str, Any], named: str = 
 
 
 def remodelled(gaps: Mapping[Key, Sequence[State]], spec: TargetSpec, config: Mapping[str, Any]) -> list[str]:
-    """Ids of ways around that change the model itself and may help with a gap; the named ones are in already."""
+    """Ids of ways around that change the model and may help with a gap; the named ones are in already."""
     named = spec.options.get("with", "").split(",")
     calls = [states[0].need.example.model_dump(mode="json") for states in gaps.values()]
     return [
