@@ -33,7 +33,7 @@ def config(tmp_path: Path) -> Path:
         "num_hidden_layers": 1,
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
-        "max_position_embeddings": 64,
+        "max_position_embeddings": 2048,
         "dtype": "float32",
     }
     path = tmp_path / "config.json"

@@ -37,7 +37,7 @@ class DeviceTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, raw: torch.Tensor) -> DeviceTensor:
         made: DeviceTensor = torch.Tensor._make_wrapper_subclass(
-            cls, raw.shape, strides=raw.stride(), dtype=raw.dtype, device=f"{NAME}:0"
+            cls, raw.shape, strides=raw.stride(), dtype=raw.dtype, device=torch.device(NAME, 0)
         )
         made.raw = raw
         return made
@@ -46,8 +46,8 @@ class DeviceTensor(torch.Tensor):
         """Everything is done in `__new__`."""
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    def __torch_dispatch__(  # type: ignore[override]  # torch calls it on the class
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Only reached outside of `Device`: nothing but a copy to the host is known there."""
         if func is torch.ops.aten._to_copy.default or func is torch.ops.aten.detach.default:
@@ -55,7 +55,7 @@ class DeviceTensor(torch.Tensor):
         raise NotImplementedError(f"{func} was called on the simulated device while it is off")
 
 
-class Device(TorchDispatchMode):
+class Device(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own class has no types
     """While it is on, operators on the device run.
 
     Args:
@@ -64,7 +64,7 @@ class Device(TorchDispatchMode):
     """
 
     def __init__(self, missing: frozenset[str] = frozenset(), spoilt: Spoilt | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
         register()
         self.missing, self.spoilt = missing, dict(spoilt or {})
 
@@ -96,8 +96,8 @@ def values_of(tree: Any) -> Any:
 def _without_kernel(func: Any) -> NotImplementedError:
     """What torch says of an operator that nobody registered for the device."""
     return NotImplementedError(
-        f"Could not run '{func._schema.name}' with arguments from the '{NAME}' backend. This could be because "
-        "the operator doesn't exist for this backend."
+        f"Could not run '{func._schema.name}' with arguments from the '{NAME}' backend. This could be "
+        "because the operator doesn't exist for this backend."
     )
 
 

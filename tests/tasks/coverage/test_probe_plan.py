@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from day0.adapters.base.errors import RemoteError, WorkerCrashed, WorkerTimeout
+from day0.adapters.base.errors import RemoteError, WorkerCrashed, WorkerError, WorkerTimeout
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import Answer, Call
 from day0.adapters.base.target_spec import TargetSpec
@@ -114,7 +114,7 @@ def test_answers_become_statuses() -> None:
     left, right = torch.randn(2, 3), torch.randn(3, 4)
     reference = compute_reference(MM.model_dump(mode="json"), [left, right])
     fell = Anomaly(code="cpu_fallback", subject="aten.mm.default", message="on the host", evidence="words")
-    answers = {
+    answers: dict[str, Answer | WorkerError] = {
         "native": _answer(left @ right),
         "wrong": _answer(left @ right * 1.01),
         "fallback": _answer(left @ right, anomalies=[fell]),
