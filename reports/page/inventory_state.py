@@ -178,6 +178,8 @@ def _verification_tables(ledger: Ledger, facts: InventoryFacts, limit: int) -> I
     assert found is not None
     rows = FactRows(ledger)
     rows.fact("bytes read", "/verification/bytes", found.bytes, "bytes")
+    if found.earlier:
+        rows.told("read by", "an earlier --verify, of these very files", "/verification/earlier")
     states = Counter(shard.state for shard in found.shards)
     told = ", ".join(
         f"{number} {_SHARD_STATES.get(state, state)}" for state, number in sorted(states.items())

@@ -129,6 +129,10 @@ def test_what_verification_showed() -> None:
     assert [row[:2] for row in words(found["inventory--verified-shards"])] == [
         ["b", "changed since last verified"]
     ]
+    assert "read by" not in told
+    earlier = with_facts(taken(), verification=verification.model_copy(update={"earlier": True}))
+    shown = dict(words(tables(earlier)["inventory--verification"]))
+    assert shown["read by"].startswith("an earlier --verify")
     numbers = found["inventory--verified-numbers"]
     assert words(numbers)[0] == ["x", "bf16", "2", "3", "0", "0", "0", "x.1"]
     assert [row.status for row in numbers.rows] == ["fail", ""]
