@@ -11,10 +11,14 @@ from day0.adapters.base.operator_capture import Capture, CaptureRequest
 from day0.adapters.base.target_spec import TargetSpec
 
 from .impact import share_key, shares, work_of
+from .inside_nodes import between_nodes
 
 GRAPH_STACKS = ("inductor", "onnxruntime", "openvino")
 """Stacks that take nodes as graphs of tensors: caches are lifted out of them, and what happens between nodes
 runs on the host."""
+
+NODE_STACKS = ("onnxruntime", "openvino")
+"""Those of them that are given nodes and nothing else, having no loader of models."""
 
 _PHASE_ORDER = ("prefill", "long_prefill", "decode", "sampling")
 
@@ -74,6 +78,9 @@ def on_target(calls: Sequence[OperatorCall], captured: str, spec: TargetSpec) ->
     """
     other = "accelerator" if spec.device == "cpu" else "cpu"
     kept = [call for call in calls if call.branch != other]
+    if spec.stack in NODE_STACKS:
+        outside = between_nodes(kept)
+        kept = [call for call in kept if call.signature not in outside]
     if spec.stack in GRAPH_STACKS:
         kept = [call for call in kept if not (_fills_cache(call) or _reads_outside(call))]
     return retyped(kept, captured, spec.dtype)
