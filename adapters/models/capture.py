@@ -22,7 +22,7 @@ from .phase_inputs import (
     text_config,
 )
 from .recorder import CaptureOverrun, Recorded, capture_calls, record_phase
-from .sampling import sample, scores
+from .sampling import choose_token, generate_without_forwards
 
 __all__ = ["Captured", "capture_calls", "capture_phases", "long_prefill_tokens", "phases_of", "text_config"]
 
@@ -189,9 +189,14 @@ class _Runner:
         vocabulary = getattr(text_config(self.config), "vocab_size", 0)
         if not isinstance(vocabulary, int) or vocabulary < 1:
             return None
-        given: list[torch.Tensor] = []
-        step = _Step("sampling", 1, lambda: given.extend(scores(vocabulary)), lambda: sample(*given[-2:]))
-        found = self._record(step)
+
+        def loop() -> None:
+            generate_without_forwards(self.model, vocabulary)
+
+        try:
+            found = self._record(_Step("sampling", 1, _nothing, loop))
+        except Exception:  # third-party loops, and models without one: what a token takes is still known
+            found = self._record(_Step("sampling", 1, _nothing, lambda: choose_token(vocabulary)))
         return Captured("sampling", found.calls, found.functions)
 
     def _step(self, phase: str, length: int, form: Form | None = None) -> _Step:
@@ -237,6 +242,10 @@ class _Runner:
             tokens=step.tokens,
             limit=step.limit,
         )
+
+
+def _nothing() -> None:
+    """Prepares nothing."""
 
 
 def _ignore(anomaly: Anomaly) -> None:

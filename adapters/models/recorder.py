@@ -31,6 +31,14 @@ class CaptureOverrun(Day0Error):
     default_code = "E420"
 
 
+_COPY, _FILL = torch.ops.aten.copy_.default, torch.ops.aten.fill_.Tensor
+
+
+def _sets_a_number(func: Any, args: Sequence[Any]) -> bool:
+    """`x[...] = 0`: torch makes a tensor of the number; the CPU fills with it, others copy it, expanded."""
+    return func is _COPY and args[0].dim() > 0 and not any(args[1].stride())
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
     """Counts dispatched operators by signature, and calls of functions at which implementations switch.
 
@@ -38,6 +46,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
         phase: written into each call.
         tokens: that the phase feeds, written into each call.
         limit: dispatched calls after which it gives up.
+
+    Attributes:
+        scope: of the running layer.
+        modules: paths of the running modules, the innermost last.
+        dispatched: operators so far.
+        on_cpu: whether the CPU is claimed.
     """
 
     def __init__(self, phase: str, tokens: int = 0, limit: int | None = None) -> None:
@@ -46,6 +60,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
         self.scope = Scope()
         self.modules: list[str] = [""]
         self.dispatched = 0
+        self.on_cpu = False
         self._limit = MAX_CALLS if limit is None else limit
         self._paused = False
         self._calls: dict[Hashable, OperatorCall] = {}
@@ -61,7 +76,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        self.record(func, args, kwargs)
+        if self.on_cpu and _sets_a_number(func, args):
+            number = torch.empty((), dtype=args[1].dtype, device=args[1].device)
+            self.record(_FILL, (args[0], number), {})
+        else:
+            self.record(func, args, kwargs)
         return func(*args, **kwargs)
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -188,9 +207,11 @@ def record_phase(
     failures: list[Exception] = []
     steps = (prepare or _nothing, run)
     claim = ClaimedDevice(device) if device else None
+    on_cpu = device == "cpu"
     for answer in answers:
         oracle = ValueOracle(answer)
         recorder = Recorder(phase, tokens, limit)
+        recorder.on_cpu = on_cpu
         try:
             _record(model, steps, oracle, recorder, share_layers, claim, made_on_meta)
             runs.append(recorder)

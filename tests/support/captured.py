@@ -11,14 +11,14 @@ import torch
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.models.capture import capture_phases
 from day0.adapters.models.recorder import Recorder
-from support.tiny_models import TINY
+from support.tiny_models import MORE, TINY
 
 
 def meta_model(model_type: str, **changes: Any) -> torch.nn.Module:
     """A tiny model in bf16 on the meta device."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    config = AutoConfig.for_model(model_type, **(TINY[model_type] | changes))
+    config = AutoConfig.for_model(model_type, **((TINY | MORE)[model_type] | changes))
     with torch.device("meta"):
         model: torch.nn.Module = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     return model.eval()

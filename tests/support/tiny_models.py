@@ -77,6 +77,22 @@ TINY: dict[str, dict[str, Any]] = {
 }
 """Model type -> values of its config."""
 
+MORE: dict[str, dict[str, Any]] = {
+    "qwen2": _BASE,
+    "olmo2": _BASE,
+    "gemma2": _BASE | {"sliding_window": 8, "query_pre_attn_scalar": 8},
+    "glm4_moe": _BASE
+    | {
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 1,
+        "topk_group": 1,
+        "moe_intermediate_size": 16,
+        "first_k_dense_replace": 1,
+    },
+}
+"""Further families, for what is to hold of many."""
+
 
 def save_tiny(model_type: str, folder: Path, *, dtype: str = "bfloat16", shard: str = "20KB") -> Path:
     """Writes a random model of that type as a sharded checkpoint and returns the folder."""
@@ -84,7 +100,7 @@ def save_tiny(model_type: str, folder: Path, *, dtype: str = "bfloat16", shard: 
     from transformers import AutoConfig, AutoModelForCausalLM
 
     torch.manual_seed(sum(model_type.encode()))
-    config = AutoConfig.for_model(model_type, **TINY[model_type])
+    config = AutoConfig.for_model(model_type, **(TINY | MORE)[model_type])
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
     for name, value in model.state_dict().items():
         if value.is_floating_point():  # norms of ones and biases of zeros would hide a swap
