@@ -51,6 +51,7 @@ def test_a_kind_that_fails_says_where_and_does_not_decode(tiny: Tiny) -> None:
     assert {one.outcome for one in others} == {"ran"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faulty_stack")
 def test_a_worker_that_dies_is_blamed_on_its_kind_alone(tiny: Tiny) -> None:
     target = "faulty@cpu/fp32?fault=segfault&layer=model.norm"
