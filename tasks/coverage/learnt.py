@@ -174,6 +174,8 @@ def _attribute(outcome: Outcome) -> Constraint:
 
 
 def _constrained(row: RegistryRow, more: Sequence[Constraint]) -> RegistryRow:
+    if not more:
+        return row
     kept = list(row.constraints)
     kept += [one for one in more if one not in kept]
     return row.model_copy(update={"constraints": kept[:_MOST_CONSTRAINTS]})
