@@ -97,7 +97,7 @@ def test_a_truncated_shard_is_named_with_its_bytes_and_the_others_stay_usable(fo
     checkpoint = opened(folder)
     assert codes(checkpoint) == ["truncated_shard"]
     assert f"{whole - 100} bytes" in checkpoint.anomalies[0].message
-    assert f"promises {whole}: 100 are missing" in checkpoint.anomalies[0].message
+    assert f"promises {whole:,}: 100 are missing" in checkpoint.anomalies[0].message
     assert len(checkpoint.tensors) == len(LAYOUT)
     end = whole - 100
     lost = [name for name, info in checkpoint.tensors.items() if info.file == shard.name]
