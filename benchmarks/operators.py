@@ -1,0 +1,153 @@
+"""Figures of the operator inventory: every causal model type that transformers knows, and one at 671B.
+
+    python benchmarks/operators.py types [--shards N] [--seconds S] [TYPE...]
+    python benchmarks/operators.py model PATH-OF-A-CONFIG
+
+`types` captures each model type of `MODEL_FOR_CAUSAL_LM_MAPPING_NAMES` at full size from a config (class
+defaults, completed by `causal_configs`), each in a process of its own, forked from one that has imported
+torch and transformers; seconds are that process's CPU time without imports. `model` runs `day0 ops` cold and tells
+CPU time and peak memory of it and its children, imports included, in both modes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from causal_configs import config_of
+
+CLASSES = (
+    ("needs the repository's code", ("repository's code", "no model for the type")),
+    ("a package is missing", ("ImportError", "requires the")),
+    ("needs inputs of its own", ("cannot be None", "must be specified", "required positional argument")),
+    ("does not go on from its own cache", ("phase decode",)),
+    ("defaults do not build", ("does not build", "does not parse")),
+    ("defaults do not run", ("phase prefill",)),
+    ("only a shorter prefill runs", ("phase long_prefill",)),
+)
+"""Reason class -> words of the first anomaly that tell it."""
+
+
+def main() -> None:
+    """Runs the part that is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("part", choices=("types", "model"))
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--shards", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    asked = parser.parse_args()
+    if asked.part == "model":
+        for line in _model(asked.names[0]):
+            print(line)
+        return
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    names = asked.names or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    for line in table(sweep(names, asked.shards, asked.seconds)):
+        print(line)
+
+
+def sweep(names: Sequence[str], shards: int, seconds: float) -> list[dict[str, Any]]:
+    """One row a type, in the order of the names."""
+    import torch
+    from transformers import PreTrainedModel  # noqa: F401  # children inherit what is imported here
+
+    torch.set_num_threads(1)
+    with ThreadPoolExecutor(shards) as pool:
+        return list(pool.map(lambda name: _bounded(name, seconds), names))
+
+
+def _bounded(name: str, seconds: float) -> dict[str, Any]:
+    context = multiprocessing.get_context("fork")
+    answers, answer = context.Pipe(duplex=False)
+    process = context.Process(target=_capture, args=(name, answer))
+    process.start()
+    answer.close()
+    row = {
+        "type": name,
+        "reason": f"not done within {seconds:g} s",
+        "calls": 0,
+        "operators": 0,
+        "cpu": seconds,
+        "mb": 0,
+    }
+    try:
+        if answers.poll(seconds):
+            row = answers.recv()
+    except EOFError:
+        row |= {"reason": "its process died"}
+    process.kill()
+    process.join()
+    print(f"{name}: {row['reason'] or 'captured'}", file=sys.stderr, flush=True)
+    return row
+
+
+def _capture(name: str, answer: Any) -> None:
+    from day0.adapters.base.operator_capture import CaptureRequest
+    from day0.adapters.models.capture_model import capture_model
+
+    before = time.process_time()
+    capture = capture_model(config_of(name), CaptureRequest())
+    answer.send(
+        {
+            "type": name,
+            "reason": next((anomaly.message for anomaly in capture.undecided), ""),
+            "calls": len(capture.calls),
+            "operators": len({call.op for call in capture.calls}),
+            "cpu": time.process_time() - before,
+            "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+        }
+    )
+
+
+def reason_class(reason: str) -> str:
+    """The class of a reason; `other` for none of them."""
+    return next((name for name, words in CLASSES if any(word in reason for word in words)), "other")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Markdown: the share, each class of reasons, then every type."""
+    whole = [row for row in rows if not row["reason"]]
+    yield f"{len(whole)} of {len(rows)} types captured ({len(whole) / len(rows):.1%})"
+    yield ""
+    for name, count in Counter(reason_class(row["reason"]) for row in rows if row["reason"]).most_common():
+        yield f"- {name}: {count} ({count / len(rows):.1%})"
+    yield ""
+    yield "| type | operators | distinct calls | CPU s | peak MB | why not |"
+    yield "|---|---|---|---|---|---|"
+    for row in rows:
+        why = f"{reason_class(row['reason'])}: {row['reason'][:120]}" if row["reason"] else ""
+        cells = [row["type"], row["operators"], row["calls"], f"{row['cpu']:.1f}", f"{row['mb']:.0f}", why]
+        yield f"| {' | '.join(map(str, cells))} |"
+
+
+def _model(path: str) -> Iterator[str]:
+    yield "| mode | operators | distinct calls | CPU s | peak MB |"
+    yield "|---|---|---|---|---|"
+    for mode in ((), ("--graph",)):
+        with tempfile.TemporaryDirectory() as store:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            command = [sys.executable, "-m", "day0.flows.cli", "ops", path, "--json", "--store", store, *mode]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found = json.loads(done.stdout)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        yield (
+            f"| {mode[0] if mode else 'eager'} | {found['overloads']} | {found['signatures']} | {cpu:.1f} | "
+            f"{after.ru_maxrss / 1e3:.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
