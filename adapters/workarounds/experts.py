@@ -35,7 +35,7 @@ class LoopExperts(Workaround):
 
         ALL_EXPERTS_FUNCTIONS.register(_IMPLEMENTATION, loop)
         for module in model.modules():
-            config = getattr(module, "config", None)
+            config: Any = getattr(module, "config", None)
             if hasattr(module, "is_transposed") and hasattr(config, "_experts_implementation"):
                 config._experts_implementation = _IMPLEMENTATION
 

@@ -227,9 +227,9 @@ def _modes(table: Mapping[Any, Function]) -> Tuple[Any, Any]:
     aten = torch.ops.aten
     whole = {torch.nn.functional.scaled_dot_product_attention: aten.scaled_dot_product_attention.default}
 
-    class Dispatched(TorchDispatchMode):
+    class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
         def __init__(self) -> None:
-            super().__init__()
+            super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
             self._running: List[Any] = []
 
         def __torch_dispatch__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 import torch
 
@@ -14,7 +13,7 @@ from day0.adapters.models.recorder import Recorder
 from day0.adapters.workarounds.decompositions import decomposition_of
 from day0_worker.operators import call_dtype, decode_call
 
-from .impact import is_view
+from .rebuilt import Rebuilt
 
 MAX_PARTS = 400
 """Distinct calls that are looked at in all; the tables end within three levels, so this is never met by
@@ -25,22 +24,6 @@ _PRIMITIVE = "prims."
 
 Look = Callable[[Sequence[OperatorCall]], AbstractSet[str]]
 """Takes calls, tries those that nobody has tried, and gives the row keys of those that are native."""
-
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """What stands for one call.
-
-    Attributes:
-        leaves: operator -> how often one call runs it; the target has all of them.
-    """
-
-    leaves: Mapping[str, int]
-
-    @property
-    def launches(self) -> int:
-        """Kernels beyond the one that is replaced; views start none."""
-        return max(0, sum(count for op, count in self.leaves.items() if not is_view(op)) - 1)
 
 
 def rebuild(missing: Sequence[OperatorCall], look: Look) -> Mapping[str, Rebuilt]:

@@ -11,8 +11,8 @@ from day0.adapters.registries.blame import owner_of
 from day0.adapters.registries.registry import Known, Registry
 from day0.adapters.registries.row import DECLARED, Constraint, RegistryRow
 
-from .decomposition import Rebuilt
 from .needs import Need
+from .rebuilt import Rebuilt
 from .record import CoveredOp, Gap
 
 SOUND = ("native", "decomposed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -121,3 +123,13 @@ def test_nothing_is_opened_for_what_is_known() -> None:
     )
     assert record.facts.statuses == {"native": 1}
     assert record.observations.probed == 0
+
+
+def test_judging_what_is_known_imports_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "import day0.tasks.coverage.measure, day0.tasks.coverage.task\n"
+        "import day0.adapters.models.captures, day0.adapters.registries.files\n"
+        "assert not {'torch', 'transformers', 'prefect'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
