@@ -132,6 +132,8 @@ def _one(request: Request, slot: Slot) -> torch.Tensor:
 
 
 def _integers(request: Request, slot: Slot) -> torch.Tensor:
+    if request.base in _ORDERING:
+        return _distinct(request, slot.shape, request.number("dim", -1))
     # From 1: also divisors and shifts are valid; small: sums and products fit the smallest integer type.
     low = 0 if request.base in ("nonzero", "any", "all", "bincount", "histc") else 1
     high = max(2, request.number("bins", 11))
