@@ -41,37 +41,37 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def _probe(store: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+def _probe(store: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     status = main(["probe", *words, "--store", str(store)])
-    return status, capsys.readouterr().out
+    return status, capfd.readouterr().out
 
 
 def test_a_probe_answers_in_json_with_a_verdict_and_goes_on_where_it_was(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     words = (str(config), "--target", "eager@cpu/fp32", "--json")
-    status, out = _probe(tmp_path / "store", capsys, *words)
+    status, out = _probe(tmp_path / "store", capfd, *words)
     found = json.loads(out)
     assert (status, found["verdict"], found["left"]) == (0, "pass", 0)
     assert set(found["statuses"]) == {"native"}
     rows = stored_registry(RunStore(str(tmp_path / "store")), "eager@cpu").rows
     assert all(row.date and row.schema_hash and row.tried for row in rows.values())
-    again = json.loads(_probe(tmp_path / "store", capsys, *words)[1])
+    again = json.loads(_probe(tmp_path / "store", capfd, *words)[1])
     assert (again["probed"], again["verdict"]) == (0, "pass")
     assert again["ops"] == found["ops"]
 
 
-def test_a_list_is_taken_over_as_declared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_is_taken_over_as_declared(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "op_plugin_functions.yaml"
     path.write_text(_LIST)
     words = ("--target", "eager@npu", "--declare", str(path), "--json")
-    status, out = _probe(tmp_path / "store", capsys, *words)
+    status, out = _probe(tmp_path / "store", capfd, *words)
     found = json.loads(out)
     assert (status, found["verdict"]) == (0, "unverified")
     assert found["declared"] == {"missing": 1, "native": 1}
     registry = stored_registry(RunStore(str(tmp_path / "store")), "eager@npu")
     assert (len(registry.rows), len(registry.declared)) == (0, 2)
-    older = json.loads(_probe(tmp_path / "store", capsys, *words, "--declared-for", "v2.6")[1])
+    older = json.loads(_probe(tmp_path / "store", capfd, *words, "--declared-for", "v2.6")[1])
     assert older["declared"] == {"native": 2}
 
 
@@ -84,9 +84,9 @@ def test_a_list_is_taken_over_as_declared(tmp_path: Path, capsys: pytest.Capture
     ],
 )
 def test_what_cannot_be_taken_over(
-    words: tuple[str, ...], code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], code: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     status = main(["probe", *words, "--store", str(tmp_path)])
-    said = capsys.readouterr()
+    said = capfd.readouterr()
     assert (status, said.out) == (2, "")
     assert code in said.err
