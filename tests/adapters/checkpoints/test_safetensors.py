@@ -96,7 +96,7 @@ def test_a_truncated_shard_is_named_with_its_bytes_and_the_others_stay_usable(fo
     os.truncate(shard, whole - 100)
     checkpoint = opened(folder)
     assert codes(checkpoint) == ["truncated_shard"]
-    assert f"{whole - 100} bytes" in checkpoint.anomalies[0].message
+    assert f"{whole - 100:,} bytes" in checkpoint.anomalies[0].message
     assert f"promises {whole:,}: 100 are missing" in checkpoint.anomalies[0].message
     assert len(checkpoint.tensors) == len(LAYOUT)
     end = whole - 100

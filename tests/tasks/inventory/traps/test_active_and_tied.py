@@ -92,7 +92,7 @@ def test_trap_21_prediction_layer_is_its_own_class_and_its_copies_are_noted(tmp_
     [
         ({}, True, "the config declares none"),
         ({"num_nextn_predict_layers": 1, "num_mtp_modules": 7}, False, "num_mtp_modules 7, and no tensor"),
-        ({"num_nextn_predict_layers": 3}, True, "declares num_nextn_predict_layers 3, and 1 layers"),
+        ({"num_nextn_predict_layers": 3}, True, "declares num_nextn_predict_layers 3, and 1 layer"),
         ({"num_nextn_predict_layers": 1}, True, ""),
         ({}, False, ""),
     ],

@@ -307,7 +307,7 @@ def test_trap_10_a_tensor_far_beyond_the_end_of_its_file(tmp_path: Path) -> None
     write_raw(tmp_path / "model.safetensors", header, b"\0" * 8)
     record = take(tmp_path)
     (finding,) = of(record, "INV001")
-    assert str(2**42 - 8) in finding.message
+    assert f"{2**42 - 8:,}" in finding.message
     assert rows(record, "cut_off") == [("a", "", "", 1)]
 
 
