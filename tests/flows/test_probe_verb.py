@@ -46,6 +46,7 @@ def _probe(store: Path, capfd: pytest.CaptureFixture[str], *words: str) -> tuple
     return status, capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_probe_answers_in_json_with_a_verdict_and_goes_on_where_it_was(
     config: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
