@@ -424,7 +424,7 @@ def test_trap_12_experts_in_one_tensor_are_counted(tmp_path: Path) -> None:
     record = take(tmp_path)
     messages = [finding.message for finding in of(record, "INV021")]
     assert messages == [
-        f"model.layers.{{l}}.mlp.experts.{name} holds {experts - 1} experts in layers 1, "
+        f"model.layers.{{l}}.mlp.experts.{name} holds {experts - 1} experts in layer 1, "
         f"the config states {experts}"
         for name in ("gate_up_proj", "down_proj")
     ]
