@@ -17,6 +17,16 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1, "num_hidden_layers": 60, "hidden_size": 5120, "q_lora_rank": 1536,
         "num_attention_heads": 128, "num_key_value_heads": 128, "intermediate_size": 12288,
     },
+    "granitemoehybrid": {  # ibm-granite/granite-4.0-h-tiny
+        "num_hidden_layers": 40, "num_local_experts": 64, "num_experts_per_tok": 6,
+        "position_embedding_type": "nope",
+        "layer_types": ["attention" if layer in (5, 15, 25, 35) else "mamba" for layer in range(40)],
+    },
+    "hunyuan_v1_dense": {"head_dim": 128, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
+    "hunyuan_v1_moe": {"head_dim": 128, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
+    "gemma4_assistant": {
+        "text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
+    },
     "dots1": {  # rednote-hilab/dots.llm1.base
         "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "n_group": 1,
         "topk_group": 1, "moe_intermediate_size": 1408, "first_k_dense_replace": 1,
@@ -36,7 +46,7 @@ def config_of(model_type: str) -> dict[str, Any]:
     layers = [getattr(default, name, None) for name in ("encoder_layers", "decoder_layers")]
     if all(isinstance(count, int) for count in layers) and layers[0] != layers[1]:
         config["encoder_layers"] = layers[1]  # `num_hidden_layers`, by which the cache is made, is the former
-    if default.get_text_config() is not default:
+    if default.get_text_config() is not default and "text_config" not in config:
         config["text_config"] = {"model_type": default.get_text_config().model_type}
     return config
 

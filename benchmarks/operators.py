@@ -5,8 +5,8 @@
 
 `types` captures each model type of `MODEL_FOR_CAUSAL_LM_MAPPING_NAMES` at full size from a config (class
 defaults, completed by `causal_configs`), each in a process of its own, forked from one that has imported
-torch and transformers; seconds are that process's CPU time without imports. `model` runs `day0 ops` cold and tells
-CPU time and peak memory of it and its children, imports included, in both modes.
+torch and transformers; seconds are that process's CPU time without imports. `model` runs `day0 ops` cold and
+tells CPU time and peak memory of it and its children, imports included, in both modes.
 """
 
 from __future__ import annotations

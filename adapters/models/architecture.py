@@ -129,7 +129,7 @@ def _by_type(parsed: Any, plain: dict[str, Any], version: str) -> tuple[str, dic
         if type(parsed) not in classes:
             continue
         found, text = classes[type(parsed)], parsed.get_text_config()
-        if isinstance(parsed, found.config_class):
+        if isinstance(parsed, found.config_class) or text is parsed:
             return str(found.__name__), plain
         if isinstance(text, found.config_class) and isinstance(plain.get("text_config"), dict):
             return str(found.__name__), plain["text_config"] | {"model_type": text.model_type}

@@ -159,6 +159,19 @@ def _grouped_mm(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Map
     return left.new_empty(shape, dtype=kwargs.get("out_dtype") or left.dtype)
 
 
+def _split(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Sizes that code read from tensors (tokens of each expert) are made to add up to the rows there are."""
+    value, sizes = args[0], [int(size) for size in args[1]]
+    dim = int(kwargs.get("dim", args[2] if len(args) > 2 else 0))
+    left = value.shape[dim] - sum(sizes)
+    if not oracle.consulted or not sizes or left == 0:
+        return func(*args, **kwargs)
+    if left < 0:
+        sizes = [0] * len(sizes)
+        left = value.shape[dim]
+    return func(value, [*sizes[:-1], sizes[-1] + left], dim)
+
+
 _REPLIES: dict[Any, _Reply] = {
     _aten._local_scalar_dense.default: _item,
     _aten.equal.default: _equal,
@@ -170,6 +183,7 @@ _REPLIES: dict[Any, _Reply] = {
     _aten.unique_consecutive.default: _unique,
     _aten._to_copy.default: _to_copy,
     _aten._grouped_mm.default: _grouped_mm,
+    _aten.split_with_sizes.default: _split,
     _aten.index.Tensor: _index,
     _aten.index_put.default: _index_put,
     _aten.index_put_.default: _index_put,

@@ -63,3 +63,14 @@ def test_real_tensors_answer_for_themselves() -> None:
     with ValueOracle(False):
         assert bool(torch.ones(3).all())
         assert torch.tensor([0, 2, 0]).nonzero().tolist() == [[1]]
+
+
+def test_sizes_that_were_read_add_up_to_the_rows() -> None:
+    rows = torch.empty((12, 3), device="meta")
+    for answer in (True, False):
+        with ValueOracle(answer):
+            sizes = torch.empty(4, dtype=torch.int64, device="meta").tolist()
+            parts = rows.split(sizes, dim=0)
+        assert [part.shape[0] for part in parts] == ([1, 1, 1, 9] if answer else [0, 0, 0, 12])
+    with pytest.raises(RuntimeError, match="sum"):
+        rows.split([1, 2], dim=0)
