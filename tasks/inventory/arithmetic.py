@@ -15,6 +15,7 @@ from ..finding import Finding, Subject, make_finding
 from .config_facts import KEYS, ConfigFacts
 from .counts import Counted
 from .index_sets import format_indices
+from .readable import plural
 from .seen import Seen
 
 MODEL_TYPES = frozenset({
@@ -76,7 +77,7 @@ class _Formulas:
         if found is None or any(0 in shape for shape in found.shapes):
             return None
         if segments[-1] == "bias" and len(found.shapes[0]) == 2:
-            return _Expected([(shape[0],) for shape in found.shapes], found.formula)
+            return _Expected([(shape[0],) for shape in found.shapes], f"{found.formula.split(',')[0]}]")
         return found
 
     def _stacked(self, name: str) -> _Expected | None:
@@ -157,7 +158,7 @@ def arithmetic_findings(seen: Seen) -> Iterable[Finding]:
             if item.group.layer is not None:
                 found[2].append(item.group.layer)
     for (text, shape), (item, expected, layers) in wrong.items():
-        where = f" in layers {format_indices(layers)}" if layers else ""
+        where = f" in {'layer' if len(layers) == 1 else 'layers'} {format_indices(layers)}" if layers else ""
         wanted = list(expected.shapes[0])
         message = f"{text} has {list(shape)}{where}, the config gives {wanted} as {expected.formula}"
         subject = Subject(kind="tensor", name=item.group.example)
@@ -172,9 +173,9 @@ def arithmetic_checked(seen: Seen) -> Sequence[str]:
     known = seen.facts.architecture
     tensors = sum(item.group.count for item, _ in _checkable(seen))
     said = [
-        f"{known.layers} layers" if known.layers and seen.stack else "",
-        f"{known.experts} experts" if known.experts else "",
-        f"shapes of {tensors} weights" if tensors else "",
+        plural(known.layers, "layer") if known.layers and seen.stack else "",
+        plural(known.experts, "expert") if known.experts else "",
+        f"shapes of {plural(tensors, 'weight')}" if tensors else "",
     ]
     return [text for text in said if text]
 

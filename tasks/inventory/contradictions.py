@@ -14,7 +14,7 @@ from .layer_holes import hole_findings
 from .outside_holes import outside_findings
 from .patterns import Pattern
 from .prediction_layers import prediction_findings
-from .readable import readable
+from .readable import plural, readable
 from .roles import LOW_PRECISION, is_output_matrix
 from .seen import Seen
 from .stated_layers import stated_layer_findings
@@ -157,7 +157,8 @@ def _experts_finding(texts: Sequence[str], layers: Mapping[int, frozenset[int]],
     number = sum(fold.tensors for fold in folds)
     more = f" and {len(texts) - 1} more weights" if len(texts) > 1 else ""
     sets = "; ".join(fold.where for fold in folds)
-    message = f"{number} experts of {len(layers)} layers lack {texts[0]}{more}: {sets}"
+    lacking = f"{plural(number, 'expert')} of {plural(len(layers), 'layer')}"
+    message = f"{lacking} {'lacks' if number == 1 else 'lack'} {texts[0]}{more}: {sets}"
     return make_finding("INV021", Subject(kind="tensor", name=texts[0]), message, evidence=list(texts))
 
 
@@ -170,9 +171,8 @@ def _experts_gone(seen: Seen) -> Iterable[Finding]:
     ]
     if gone and seen.facts.architecture.experts and not seen.awaits(role="expert"):
         where = format_indices(layer.index for layer in gone)
-        message = (
-            f"layers {where} have a router and none of the {seen.facts.architecture.experts} routed experts"
-        )
+        subject = f"layer {where} has" if len(gone) == 1 else f"layers {where} have"
+        message = f"{subject} a router and none of the {seen.facts.architecture.experts} routed experts"
         yield make_finding("INV021", Subject(kind="model", name="layers without experts"), message)
 
 

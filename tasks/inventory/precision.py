@@ -10,6 +10,7 @@ from ..finding import Finding, Severity, Subject, make_finding
 from .config_facts import ConfigFacts
 from .contradictions import plain_dtype
 from .counts import Counted
+from .readable import plural
 from .record_structure import PrecisionNeed
 from .seen import Part, Seen
 
@@ -123,7 +124,7 @@ def _corrects(facts: ConfigFacts) -> bool:
 
 
 def _too_little(need: PrecisionNeed, severity: Severity | None) -> Finding:
-    held = f"is stored in {need.stored} ({need.tensors} tensors) and needs {need.need}"
+    held = f"is stored in {need.stored} ({plural(need.tensors, 'tensor')}) and needs {need.need}"
     message = f"{need.pattern} {held}: {need.reason}"
     subject = Subject(kind="tensor", name=need.pattern)
     return make_finding(
@@ -141,9 +142,9 @@ def _must_stay(needs: Sequence[PrecisionNeed]) -> Iterable[Finding]:
         roles = ", ".join(sorted({need.role for need in kept}))
         number = sum(need.tensors for need in kept)
         patterns = list(dict.fromkeys(need.pattern for need in kept))
-        where = f"{len(patterns)} patterns" if len(patterns) > 1 else "1 pattern"
-        message = f"{number} tensors in {where} must stay in F32 at run time (roles: {roles}), e.g. "
-        message += f"{kept[0].pattern}: {kept[0].reason}"
+        where = plural(len(patterns), "pattern")
+        message = f"{plural(number, 'tensor')} in {where} must stay in F32 at run time (roles: {roles}), "
+        message += f"e.g. {kept[0].pattern}: {kept[0].reason}"
         yield make_finding(
             "INV072",
             Subject(kind="model", name="precision"),

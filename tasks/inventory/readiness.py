@@ -199,6 +199,7 @@ def _findings(record: Readiness, leftovers: Sequence[str]) -> Sequence[Finding]:
         message = f"the release is not complete yet: {'; '.join(record.reasons)}{named}"
         return [make_finding("INV045", subject, message, evidence=record.awaited)]
     if record.state == "complete" and leftovers:
-        message = f"{len(leftovers)} files of an unfinished download lie beside a complete set of weights"
+        files = plural(len(leftovers), "file of an unfinished download", "files of an unfinished download")
+        message = f"{files} {'lies' if len(leftovers) == 1 else 'lie'} beside a complete set of weights"
         return [make_finding("INV046", subject, message, evidence=leftovers[:MAX_FILES])]
     return []

@@ -173,7 +173,8 @@ def _finding(pattern: str, rows: Sequence[ExceptionRow], notes: Mapping[str, str
     sets = "; ".join(filter(None, (_where(row) for row in rows[:6]))) + ("; ..." if len(rows) > 6 else "")
     name = rows[0].example if single else pattern
     said = verdict.said.replace("are ", "is ", 1).replace("lie ", "lies ", 1) if single else verdict.said
-    message = f"{name} {said}" if single else f"{number} tensors {pattern} {said}: {sets}".removesuffix(": ")
+    whole = f"{name} {said}" if single else f"{number:,} tensors {pattern} {said}: {sets}"
+    message = whole.removesuffix(": ")
     note = notes.get(pattern, "")
     files = [file for row in rows for file in row.files]
     return make_finding(

@@ -35,13 +35,14 @@ def remarks(seen: Seen) -> Sequence[Finding]:
     unknown = unknown_patterns(seen.counted)
     if unknown:
         number = sum(item.group.count for item in seen.counted if item.place.role == "unknown")
-        message = f"{number} tensors in {len(unknown)} patterns have no known role, e.g. {unknown[0]}"
+        told = f"{plural(number, 'tensor')} in {plural(len(unknown), 'pattern')}"
+        message = f"{told} {'has' if number == 1 else 'have'} no known role, e.g. {unknown[0]}"
         findings.append(make_finding("INV015", _MODEL, message, evidence=unknown[:20]))
     unstated = [
         layer.name for layer, state in zip(seen.layers, seen.states, strict=True) if not state.formula
     ]
     if unstated:
-        which = f"{len(unstated)} of {len(seen.layers)} layers"
+        which = f"{len(unstated)} of {plural(len(seen.layers), 'layer')}"
         message = f"state of {which} is not computable, the first is {unstated[0]}"
         findings.append(make_finding("INV024", _MODEL, message, evidence=unstated[:10]))
     if routed_experts(seen) and not seen.facts.architecture.top_k:

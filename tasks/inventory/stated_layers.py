@@ -40,9 +40,9 @@ def stated_layer_findings(seen: Seen) -> Iterable[Finding]:
         layers = _of_other_kind(seen, word)
         if layers:
             which = format_indices(layer.index for layer in layers)
-            message = (
-                f"by the config the feed-forward of layers {which} is {word}, the tensors hold {others} there"
-            )
+            where = f"layer {which}" if len(layers) == 1 else f"layers {which}"
+            said = f"by the config the feed-forward of {where} is {word}"
+            message = f"{said}, the tensors hold {others} there"
             evidence = [f"config.json#{seen.facts.pointer}", layers[0].name]
             yield make_finding(
                 "INV104", Subject(kind="model", name=f"{word} layers"), message, evidence=evidence

@@ -40,7 +40,7 @@ def test_one_layer_that_differs_is_named() -> None:
     tensors = smollm2_tensors()
     tensors["model.layers.7.mlp.up_proj.weight"] = ("bf16", (1024, 576))
     (finding,) = told(SMOLLM2, tensors)
-    assert "in layers 7" in finding.message
+    assert "in layer 7" in finding.message
     assert finding.severity == "warning"
 
 

@@ -48,7 +48,7 @@ def test_shapes_that_do_not_fit_are_not_agreed_to() -> None:
 
 @pytest.mark.parametrize(("stated", "said"), [
     (3, "by the config the feed-forward of layers 1-2 is dense, the tensors hold routed experts there"),
-    (0, "by the config the feed-forward of layers 0 is moe, the tensors hold one dense feed-forward there"),
+    (0, "by the config the feed-forward of layer 0 is moe, the tensors hold one dense feed-forward there"),
 ])  # fmt: skip
 def test_dense_layers_that_hold_experts(stated: int, said: str) -> None:
     release = layout_release("moonshotai--Kimi-K2.5")
