@@ -16,8 +16,15 @@ _LAYERS: Mapping[str, Mapping[str, str]] = {
 plugs the device into torch; a dtype or shape is refused inside the kernel. A compiling stack refuses before
 it runs; what OpenVINO says of shapes comes from its device plugin."""
 
-_RUNTIME_WORDS = ("onnxruntime", "ort_", "inferencesession", "while running", "exceptions from src/plugins")
-"""What an error says that comes from a runtime, not from the exporter before it."""
+_EXPORT_WORDS = ("torchexporterror", "conversionerror", "opconversionfailure", "torch.export")
+_RUNTIME_WORDS = (
+    "onnxruntimeerror",
+    "ort_",
+    "inferencesession",
+    "while running",
+    "exceptions from src/plugins",
+)
+"""What an error says that comes from the exporter, and what one that comes from the runtime after it."""
 
 _OWNERS: Mapping[tuple[str, str], str] = {
     ("eager", "adapter"): "the package that plugs the device into PyTorch",
@@ -48,8 +55,12 @@ def layer_of(stack: str, kind: str, message: str = "") -> str:
         return "worker"
     known = _LAYERS.get(stack, _LAYERS["eager"])
     layer = known.get(kind, "adapter" if kind in ("import", "key_mismatch") else "library")
+    if "compiler" not in known.values():
+        return layer
     spoken = message.lower()
-    return "runtime" if layer == "compiler" and any(word in spoken for word in _RUNTIME_WORDS) else layer
+    if any(word in spoken for word in _EXPORT_WORDS):
+        return "compiler"
+    return "runtime" if any(word in spoken for word in _RUNTIME_WORDS) else layer
 
 
 def owner_of(stack: str, device: str, layer: str) -> str:

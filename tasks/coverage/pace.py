@@ -10,6 +10,8 @@ _FIRST, _MOST = 4, 32
 """Calls of the first batch and of the largest. A stack that exports pays for a graph, hardly for what is in
 it: sixteen operators in one graph took 1.4 s on onnxruntime, one took 0.5 to 1.3 s."""
 
+_MEMORY = 0.7
+
 
 class Pace:
     """Counts time against a budget and sizes the next batch by what the last one took.
@@ -55,5 +57,6 @@ class Pace:
         if not self._warm:  # workers were started meanwhile: that says nothing of the next batch
             self._warm = True
             return
-        self._each = took / count
+        # A batch may hold calls that fail, which cost far more: what was dear is not forgotten at once.
+        self._each = max(took / count, self._each * _MEMORY)
         self._size = min(_MOST, self._size * 2)

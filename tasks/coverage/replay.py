@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,6 +32,9 @@ _LOG_LINES = 3
 _UNDECIDED = ("memory", "import", "key_mismatch")
 """Kinds of a stack's error that say nothing of the operator. What an error of the call itself would look like
 is ruled out before: the same call with the same inputs ran on the reference."""
+
+_SAID_WHERE = re.compile(r"^\S+ failed in \w+: ")
+"""What the worker puts before a stack's own words."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ def _failed(spec: TargetSpec, trial: Trial, call: OperatorCall, error: WorkerErr
 
 
 def _remote(spec: TargetSpec, trial: Trial, call: OperatorCall, error: RemoteError) -> Outcome:
-    reason = _line(f"{error.kind}: {error.message}")
+    reason = _line(f"{error.kind}: {_SAID_WHERE.sub('', error.message)}")
     layer = layer_of(spec.stack, error.kind, error.message)
     status = "unknown" if error.kind in _UNDECIDED else "missing"
     if error.kind == "double_fault":

@@ -7,6 +7,7 @@ import pytest
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Fingerprint
+from day0.adapters.registries.blame import layer_of, owner_of
 from day0.adapters.registries.files import (
     add_to_store,
     dump_registry,
@@ -120,7 +121,7 @@ def test_a_damaged_file_is_said_in_one_sentence(tmp_path: object, text: str) -> 
         load_registry(store, "eager@cpu")
 
 
-@pytest.mark.parametrize("name", ["eager@cpu", "onnxruntime@cpu"])
+@pytest.mark.parametrize("name", ["eager@cpu", "onnxruntime@cpu", "openvino@cpu"])
 def test_shipped_registries_are_measured_sorted_and_complete(name: str) -> None:
     registry = shipped_registry(name)
     assert registry.rows
@@ -131,8 +132,7 @@ def test_shipped_registries_are_measured_sorted_and_complete(name: str) -> None:
     from importlib import resources
 
     text = resources.files("day0.adapters.registries").joinpath(f"{name.replace('@', '-')}.json").read_text()
-    if '"format": 2' in text:
-        assert dump_registry(registry) == text
+    assert dump_registry(registry) == text
 
 
 def test_of_related_versions_the_one_measured_last_speaks() -> None:
@@ -240,3 +240,21 @@ def test_an_installed_package_brings_its_own_rows(tmp_path: Path, monkeypatch: p
     (info / "entry_points.txt").write_text("[day0.registries]\nacme = acme_that_is_not_there\n")
     with pytest.raises(InputError, match="E172"):
         shipped_registry("acme@npu")
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind", "message", "layer"),
+    [
+        ("eager", "missing_operator", "Could not run 'aten::mm'", "adapter"),
+        ("eager", "dtype", "not implemented for 'Half'", "library"),
+        ("onnxruntime", "runtime", "TorchExportError: Failed to export", "compiler"),
+        ("onnxruntime", "runtime", "ONNXRuntimeError : 9 : NOT_IMPLEMENTED", "runtime"),
+        ("openvino", "missing_operator", "OpConversionFailure: aten::x", "compiler"),
+        ("inductor", "memory", "out of memory", "worker"),
+        ("a vendor's", "missing_operator", "no kernel", "adapter"),
+    ],
+)
+def test_a_layer_is_named_by_the_stack_and_its_words(stack: str, kind: str, message: str, layer: str) -> None:
+    assert layer_of(stack, kind, message) == layer
+    assert owner_of("eager", "cpu", "library").startswith("PyTorch")
+    assert owner_of("a vendor's", "npu", "driver") == ""
