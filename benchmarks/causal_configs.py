@@ -22,10 +22,18 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "position_embedding_type": "nope",
         "layer_types": ["attention" if layer in (5, 15, 25, 35) else "mamba" for layer in range(40)],
     },
-    "hunyuan_v1_dense": {"head_dim": 128, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
+    "hunyuan_v1_dense": {
+        "head_dim": 128, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
+    },
     "hunyuan_v1_moe": {"head_dim": 128, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
     "gemma4_assistant": {
         "text_config": {"hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0}
+    },
+    "lfm2_moe": {  # LiquidAI/LFM2-8B-A1B
+        "num_hidden_layers": 24,
+        "layer_types": [
+            "full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)
+        ],
     },
     "dots1": {  # rednote-hilab/dots.llm1.base
         "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "n_group": 1,

@@ -156,3 +156,10 @@ def test_repository_code_is_information_where_the_type_is_native(tiny: Tiny) -> 
     skeleton = build_skeleton(make_release(config, {}))
     assert skeleton.architecture == "LlamaForCausalLM"
     assert "evil" not in json.dumps(skeleton.config).lower().replace('"architectures": ["evil"]', "")
+
+
+def test_a_type_that_borrows_another_types_class_is_built_by_it() -> None:
+    small = {"num_layers": 1, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2,
+             "vocab_size": 64, "model_type": "exaone"}  # fmt: skip
+    built = build_meta_model(small)
+    assert (built.architecture, built.model.config.model_type) == ("LlamaForCausalLM", "exaone")
