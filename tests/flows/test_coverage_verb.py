@@ -50,8 +50,12 @@ def test_names_that_programs_rely_on(config: Path, capfd: pytest.CaptureFixture[
     ("changes", "says"),
     [
         ({"model_type": "nobody_knows"}, "E401"),
-        ({"model_type": "nobody_knows", "auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}, "E402"),
-        ({"num_attention_heads": "many"}, "E403"),
+        pytest.param(
+            {"model_type": "nobody_knows", "auto_map": {"AutoModelForCausalLM": "modeling_x.X"}},
+            "E402",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param({"num_attention_heads": "many"}, "E403", marks=pytest.mark.slow),
     ],
 )
 def test_a_config_that_builds_nothing_still_leaves_a_record(

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from day0.adapters.base.operator_capture import Kernel
 from day0.adapters.base.values import Fingerprint, Size
+from day0.adapters.base.workaround import Chosen
 from day0.tasks.catalogue import CATALOGUE
-from day0.tasks.coverage.record import CoverageFacts, CoverageObservations, CoverageRecord, CoveredOp, Gap
+from day0.tasks.coverage.record import (
+    Alternative,
+    CoverageFacts,
+    CoverageObservations,
+    CoverageRecord,
+    CoveredOp,
+    Gap,
+)
+from day0.tasks.coverage.record_kinds import KindCompile, KindShapes
 from day0.tasks.finding import Subject, make_finding
 from day0.tasks.inventory.record import (
     ActiveParams,
@@ -154,6 +166,30 @@ def sample_inventory(layers: int = 30, model: str = MODEL) -> InventoryRecord:
     )
 
 
+def _judged() -> dict[str, Any]:
+    """What stands beside operators and gaps: kernels, kinds, sizes, alternatives, and what was chosen."""
+    eager = {"attn": "eager"}
+    kind = {"kind": "k1", "node": "model.layers.0", "nodes": 30}
+    return {
+        "kernels": [Kernel(name="hub:kernels-community/rmsnorm", kind="hub", architectures=["cuda"])],
+        "kinds": [
+            KindCompile(
+                **kind, outcome="ran", deviation=1e-7, operators={"aten.mm.default": 9}, kernels={"Gemm": 7}
+            ),
+            KindCompile(**kind, phase="decode", outcome="shape", op="aten.cat.default", detail="refused"),
+        ],
+        "dynamic": [
+            KindShapes(kind="k1", node="model.layers.0", answer="static", graphs=3, recompiled=["length 7"])
+        ],
+        "alternatives": [
+            Alternative(options={}, operators=51, rebuilt=["aten.scaled_dot_product_attention.default"]),
+            Alternative(options=eager, operators=49, chosen=True, checked="replayed"),
+            Alternative(options={"attn": "flex_attention"}, reason="not captured"),
+        ],
+        "chosen": [Chosen(id="attn=eager", options=eager, checked="replayed")],
+    }
+
+
 def sample_coverage(target: str, *, gaps: bool) -> CoverageRecord:
     names = [
         ("aten.mm.default", 0.83, 211),
@@ -212,17 +248,25 @@ def sample_coverage(target: str, *, gaps: bool) -> CoverageRecord:
             ops=ops,
             gaps=[
                 Gap(
+                    id=f"gap{place}",
                     op=op.op,
                     dtypes=op.dtypes,
                     status=op.status,
                     impact=op.impact,
-                    workaround="",
-                    evidence="not probed",
+                    workaround="attn=eager" if op.status == "decomposed" else "",
+                    checked="one node of each of its 5 kinds ran on the target"
+                    if op.status == "decomposed"
+                    else "",
+                    launches=12 if op.status == "decomposed" else 0,
+                    evidence="not probed" if op.status == "unknown" else "shape: refused",
+                    repro="import torch\n",
+                    letter="To: the owner\n",
                 )
-                for op in ops
-                if op.status == "unknown"
+                for place, op in enumerate(ops)
+                if op.status != "native"
             ],
-            new_since_registry=["aten.index.Tensor"] if gaps else [],
+            new_since_registry=["aten.index.Tensor(fp32)"] if gaps else [],
+            **(_judged() if gaps else {}),
         ),
         observations=CoverageObservations(capture_seconds=1.4, probe_seconds=21.0, probed=12),
         sources={"": "captured on meta from config.json; statuses from the registry"},
