@@ -23,10 +23,10 @@ from day0.adapters.base.target import (
     TargetDescription,
 )
 from day0.adapters.base.target_spec import TargetSpec
-from day0.adapters.base.values import Anomaly
 from day0.adapters.base.worker import Worker
 from day0_worker.serve import file_mark
 
+from .answers import as_answer, number, strings
 from .batch import ask_in_batches
 
 if TYPE_CHECKING:
@@ -208,11 +208,11 @@ class WorkerTarget:
         answer = self._ask("load", {"folder": str(path), "dtype": dtype})[0]
         result = answer["result"]
         return LoadReport(
-            missing=_strings(result, "missing"),
-            unexpected=_strings(result, "unexpected"),
-            mismatched=_strings(result, "mismatched"),
-            seconds=_number(result, "seconds", answer),
-            weight_bytes=int(_number(result, "weight_bytes", answer)),
+            missing=strings(result, "missing"),
+            unexpected=strings(result, "unexpected"),
+            mismatched=strings(result, "mismatched"),
+            seconds=number(result, "seconds", answer),
+            weight_bytes=int(number(result, "weight_bytes", answer)),
         )
 
     def score(self, tokens: Sequence[Sequence[int]]) -> Answer:
@@ -231,9 +231,9 @@ class WorkerTarget:
             raise WorkerError(f"{self.spec} generated something else than lists of tokens", code="E607")
         return Generation(
             tokens=[[int(token) for token in row] for row in rows],
-            first_token_seconds=_number(result, "first_token_seconds", answer),
-            seconds=_number(result, "seconds", answer),
-            peak_bytes=int(_number(result, "peak_bytes", answer)),
+            first_token_seconds=number(result, "first_token_seconds", answer),
+            seconds=number(result, "seconds", answer),
+            peak_bytes=int(number(result, "peak_bytes", answer)),
         )
 
     def launch(self, world_size: int, job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -277,7 +277,7 @@ class WorkerTarget:
         self, verb: str, request: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
     ) -> Answer:
         answer, blob = self._ask(verb, request, tensors)
-        return _as_answer(answer, Call(answer["result"].get("tree"), self._load(verb, blob)))
+        return as_answer(answer, Call(answer["result"].get("tree"), self._load(verb, blob)))
 
     def _many(
         self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]
@@ -307,7 +307,7 @@ class WorkerTarget:
             return self._worker.remote_error("run_ops", entry["error"])
         prefix = f"c{place}."
         own = {name[len(prefix) :]: value for name, value in outputs.items() if name.startswith(prefix)}
-        return _as_answer(entry, Call(entry.get("tree"), own))
+        return as_answer(entry, Call(entry.get("tree"), own))
 
     def _load(self, verb: str, blob: bytearray) -> dict[str, Tensor]:
         from day0_worker.blobs import load
@@ -346,30 +346,7 @@ class WorkerTarget:
         return self._seen[path]
 
 
-def _as_answer(measured: Mapping[str, Any], outputs: Call) -> Answer:
-    return Answer(
-        outputs=outputs,
-        seconds=_number(measured, "seconds", measured),
-        peak_bytes=int(_number(measured, "peak_bytes", measured)),
-        operators={str(key): str(value) for key, value in dict(measured.get("operators") or {}).items()},
-        anomalies=[_anomaly(entry) for entry in measured.get("anomalies") or []],
-    )
-
-
 def _attached(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
     name = f"weight{len(tensors)}"
     tensors[name] = value
     return {"value": name}
-
-
-def _strings(result: Mapping[str, Any], key: str) -> list[str]:
-    return [str(item) for item in result.get(key) or []]
-
-
-def _number(result: Mapping[str, Any], key: str, otherwise: Mapping[str, Any]) -> float:
-    value = result.get(key, otherwise.get(key, 0))
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _anomaly(entry: Mapping[str, Any]) -> Anomaly:
-    return Anomaly(**{key: str(entry.get(key, "")) for key in ("code", "subject", "message", "evidence")})
