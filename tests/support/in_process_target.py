@@ -114,7 +114,7 @@ class InProcessTarget:
         return Generation(said["tokens"], said["first_token_seconds"], said["seconds"], 0)
 
     def report(self, handle: str) -> Any:
-        raise UnsupportedError("it compiles nothing")
+        raise NotImplementedError
 
     def run_ops(self, *_: Any) -> Any:
         raise NotImplementedError
