@@ -24,7 +24,7 @@ def open_simulated() -> Iterator[OpenSimulated]:
     def open_one(
         timeout: float = 20.0, dtype: str = "bf16", device: str = "cpu", **faults: str
     ) -> WorkerTarget:
-        target = _target(timeout, dtype, faults, device)
+        target = simulated(timeout, dtype, faults, device)
         opened.append(target)
         return target
 
@@ -36,11 +36,11 @@ def open_simulated() -> Iterator[OpenSimulated]:
 @pytest.fixture(scope="module")
 def sound_target() -> Iterator[WorkerTarget]:
     """The simulated accelerator without faults, one worker for a whole test module."""
-    with _target(60.0, "bf16", {}, "cpu") as target:
+    with simulated(60.0, "bf16", {}, "cpu") as target:
         yield target
 
 
-def _target(timeout: float, dtype: str, faults: Mapping[str, str], device: str) -> WorkerTarget:
+def simulated(timeout: float, dtype: str, faults: Mapping[str, str], device: str) -> WorkerTarget:
     plan = WorkerPlan(
         hello={
             "stack": "support.simulated_accelerator:SimulatedAccelerator",
