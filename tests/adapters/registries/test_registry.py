@@ -121,7 +121,7 @@ def test_a_damaged_file_is_said_in_one_sentence(tmp_path: object, text: str) -> 
         load_registry(store, "eager@cpu")
 
 
-@pytest.mark.parametrize("name", ["eager@cpu", "onnxruntime@cpu", "openvino@cpu"])
+@pytest.mark.parametrize("name", ["eager@cpu", "onnxruntime@cpu", "openvino@cpu", "inductor@cpu"])
 def test_shipped_registries_are_measured_sorted_and_complete(name: str) -> None:
     registry = shipped_registry(name)
     assert registry.rows
