@@ -29,6 +29,7 @@ STATUS_LOOK = {
 _ORDER = list(STATUS_LOOK)
 _UNFOLDED = 12
 _TEXTS = 12
+_SHORT = 30
 
 
 def coverage_tables(
@@ -93,18 +94,24 @@ def _new_table(facts: CoverageFacts, slug: str, index: int, limit: int) -> Table
 
 
 def _gap_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit: int) -> Table:
+    crosses = any(gap.bytes_per_call for gap in facts.gaps)
+    crossing = Column("Crossing", True, help="bytes between device and host for one call")
     rows = [
         Row(
             [
                 Cell(gap.op, code=True, status=_gap_look(gap)),
                 Cell(",".join(gap.dtypes) + (f" [{gap.variant}]" if gap.variant else ""), code=True),
-                Cell(gap.status),
+                Cell(gap.status, whole=True),
                 ledger.cell(f"/gaps/{place}/impact", "percent"),
-                Cell(gap.layer),
-                Cell(gap.workaround or "none known", code=bool(gap.workaround)),
+                Cell(gap.layer, whole=True),
+                Cell(
+                    gap.workaround or "none known",
+                    code=bool(gap.workaround),
+                    whole=len(gap.workaround) < _SHORT,
+                ),
                 Cell(gap.checked or ("not tried" if gap.workaround else "")),
                 ledger.cell(f"/gaps/{place}/launches", "exact"),
-                ledger.cell(f"/gaps/{place}/bytes_per_call", "bytes"),
+                *([ledger.cell(f"/gaps/{place}/bytes_per_call", "bytes")] if crosses else []),
                 Cell(gap.evidence),
             ],
             id=element_id("coverage", slug, "gap", gap.op, ",".join(gap.dtypes), *_given(gap.variant)),
@@ -124,7 +131,7 @@ def _gap_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limi
             Column("Way around"),
             Column("Tried"),
             Column("Launches more", True, help="kernels that one rebuilt call starts, beyond the one"),
-            Column("Crossing", True, help="bytes between device and host for one call"),
+            *([crossing] if crosses else []),
             Column("Evidence"),
         ],
         rows=rows,
@@ -150,7 +157,7 @@ def _alternative_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table
             Row(
                 [
                     Cell(options or "as named", code=bool(options), status=look),
-                    Cell("chosen" if one.chosen else ""),
+                    Cell("chosen" if one.chosen else "", whole=True),
                     ledger.cell(f"/alternatives/{place}/impact", "percent") if not one.reason else Cell(""),
                     Cell(listed(gaps, 3) if gaps else one.reason or "none"),
                     Cell(listed(list(one.rebuilt), 3) if one.rebuilt else ""),
