@@ -130,11 +130,11 @@ class _Runner:
             return self._record(self._step(phase, PREFILL_TOKENS))
         except NoCache:
             raise
-        except Exception as error:
+        except Exception as error:  # third-party model code: it is called in another way
             form = Form(whole=True) if phase == "decode" else Form(cache=False)
             try:
                 found = self._record(self._step(phase, PREFILL_TOKENS, form))
-            except Exception:
+            except Exception:  # neither way: raised again
                 raise error from None  # the usual way of calling says more
             self._form = form
             return found
@@ -225,7 +225,7 @@ class _Runner:
             return self._recorded(step, made_on_meta=False)
         except (CaptureOverrun, NoCache):
             raise
-        except Exception:
+        except Exception:  # third-party model code: once more, or raised again
             if self.device != "cpu":
                 raise
             return self._recorded(step, made_on_meta=True)
