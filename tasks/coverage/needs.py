@@ -138,6 +138,9 @@ def _retype(call: OperatorCall, captured: str, wanted: str) -> OperatorCall:
             "args": [_replaced(arg, captured, wanted) for arg in call.args],
             "kwargs": {name: _replaced(value, captured, wanted) for name, value in call.kwargs.items()},
             "dtypes": [wanted if dtype == captured else dtype for dtype in call.dtypes],
+            "attributes": {
+                name: _replaced(value, captured, wanted) for name, value in call.attributes.items()
+            },
         }
     )
 

@@ -8,7 +8,7 @@ import torch
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target_spec import TargetSpec
 from day0.tasks.coverage.impact import shares, work_of
-from day0.tasks.coverage.needs import group, on_target, retyped
+from day0.tasks.coverage.needs import group, on_target, request_of, retyped
 from support.captured import call_of, calls_of, meta
 
 _aten = torch.ops.aten
@@ -76,12 +76,28 @@ def test_a_translated_list_is_what_the_other_dtype_calls() -> None:
 
 
 def test_a_target_gets_the_branch_of_its_kind_of_device() -> None:
-    def histograms(target: str) -> set[str]:
-        calls = on_target(calls_of("qwen3_moe"), "bf16", TargetSpec.parse(target))
-        return {call.dtypes[0] for call in calls if call.op == "aten.histc.default"}
+    either = call_of(_aten.mul.Tensor, meta(4), meta(4))
+    host, device = (either.model_copy(update={"branch": name}) for name in ("cpu", "accelerator"))
 
-    assert histograms("eager@cpu/bf16") == {"fp32"}
-    assert histograms("eager@npu/bf16") == {"int32"}
+    def branches(target: str) -> list[str]:
+        calls = on_target([either, host, device], "fp32", TargetSpec.parse(target))
+        return [call.branch for call in calls]
+
+    assert branches("eager@cpu/fp32") == ["", "cpu"]
+    assert branches("eager@npu/fp32") == ["", "accelerator"]
+
+
+def test_a_capture_is_asked_for_as_the_target_runs() -> None:
+    request = request_of(TargetSpec.parse("eager@npu/bf16?attn=eager&experts=batched_mm&with=loop_experts"))
+    assert (request.device, request.dtype, request.attn) == ("npu", "bf16", "eager")
+    assert (request.experts, request.ways) == ("batched_mm", "loop_experts")
+
+
+def test_graph_stacks_are_not_asked_for_what_happens_between_nodes() -> None:
+    first = call_of(_aten.cat.default, [meta(0), meta(1, 2, 4, 8)], -2)
+    later = call_of(_aten.cat.default, [meta(1, 2, 4, 8), meta(1, 2, 1, 8)], -2)
+    assert on_target([first, later], "fp32", TargetSpec.parse("openvino@cpu/fp32")) == [later]
+    assert on_target([first, later], "fp32", TargetSpec.parse("eager@cpu/fp32")) == [first, later]
 
 
 def test_the_captured_dtype_changes_nothing() -> None:
