@@ -96,7 +96,12 @@ Open = Callable[[Mapping[str, str]], WorkerTarget]
 
 
 def fault_matrix(
-    model_types: Sequence[str], open_target: Open, folder: Path, *, faulty_alone: bool = False
+    model_types: Sequence[str],
+    open_target: Open,
+    folder: Path,
+    *,
+    seeds: Sequence[Seeded] = SEEDED,
+    faulty_alone: bool = False,
 ) -> Matrix:
     """Probes the operators of tiny models on an accelerator with all faults at once.
 
@@ -104,21 +109,22 @@ def fault_matrix(
         model_types: out of `support.tiny_models.TINY`.
         open_target: see `Open`.
         folder: for the registries.
+        seeds: the faults.
         faulty_alone: whether operators without a fault are left out.
     """
     options: dict[str, str] = {}
-    for seeded in SEEDED:
+    for seeded in seeds:
         options[seeded.fault] = f"{options.get(seeded.fault, '')} {seeded.entry}".strip()
     cells: list[Cell] = []
     false: list[str] = []
     for model_type in model_types:
         calls = [call for call in calls_of(model_type) if call.branch != "cpu"]
         if faulty_alone:
-            calls = [call for call in calls if any(call.op == seeded.op for seeded in SEEDED)]
+            calls = [call for call in calls if any(call.op == seeded.op for seeded in seeds)]
         with open_target(options) as target:
             found = probe(calls, target, RunStore(str(folder / model_type)))
         statuses = {(entry.op, tuple(entry.dtypes), entry.variant): entry.status for entry in found.ops}
-        mine = [seeded for seeded in SEEDED if any(_hits(seeded, call) for call in calls)]
+        mine = [seeded for seeded in seeds if any(_hits(seeded, call) for call in calls)]
         for seeded in mine:
             hit = {
                 statuses[call.op, tuple(call.dtypes), call.variant] for call in calls if _hits(seeded, call)
