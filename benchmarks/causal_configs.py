@@ -35,6 +35,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)
         ],
     },
+    "ministral": {"rope_theta": 100_000_000.0},  # mistralai/Ministral-8B-Instruct-2410
     "dots1": {  # rednote-hilab/dots.llm1.base
         "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "n_group": 1,
         "topk_group": 1, "moe_intermediate_size": 1408, "first_k_dense_replace": 1,
@@ -51,6 +52,9 @@ def config_of(model_type: str) -> dict[str, Any]:
         return config
     if getattr(default, "is_decoder", None) is False:
         config["is_decoder"] = True  # an encoder's class answers as a causal model only where told so
+    heads = getattr(default, "num_attention_heads", None)
+    if isinstance(heads, int) and getattr(default, "num_key_value_heads", heads) is None:
+        config["num_key_value_heads"] = heads
     layers = [getattr(default, name, None) for name in ("encoder_layers", "decoder_layers")]
     if all(isinstance(count, int) for count in layers) and layers[0] != layers[1]:
         config["encoder_layers"] = layers[1]  # `num_hidden_layers`, by which the cache is made, is the former
