@@ -35,7 +35,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)
         ],
     },
-    "ministral": {"rope_theta": 100_000_000.0},  # mistralai/Ministral-8B-Instruct-2410
     "dots1": {  # rednote-hilab/dots.llm1.base
         "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "n_group": 1,
         "topk_group": 1, "moe_intermediate_size": 1408, "first_k_dense_replace": 1,
