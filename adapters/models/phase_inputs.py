@@ -73,7 +73,8 @@ def long_prefill_tokens(config: Any) -> int:
     text = text_config(config)
     windows = [getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")]
     wanted = max([LONG_TOKENS, *(window + 1 for window in windows if isinstance(window, int))])
-    positions = getattr(text, "max_position_embeddings", None)
+    stated = (getattr(text, name, None) for name in ("max_position_embeddings", "max_seq_len", "n_positions"))
+    positions = next((count for count in stated if isinstance(count, int)), None)
     return min(wanted, positions) if isinstance(positions, int) and positions > 0 else wanted
 
 
