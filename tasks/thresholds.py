@@ -121,15 +121,15 @@ PROBE_SECONDS = 60.0
 just-in-time compiler up to 20 s for the first; what takes three times as long hangs."""
 
 REFERENCE_SECONDS = 20.0
-"""Time limit of one reference: on two cores it takes milliseconds (2,440 calls with their runs in bf16 took 18
-s), so what takes a thousand times as long never returns."""
+"""Time limit of one reference: on two cores it takes milliseconds (2,440 calls with their runs in bf16 took
+18 s), so what takes a thousand times as long never returns."""
 
 SLOW_FACTOR = 50.0
 SLOW_SECONDS = 0.25
 """An operator is slow that takes more than 50 times as long as the same call in the same dtype on the host's
-CPU, and more than a quarter of a second, in two timings. A probe's call holds a million elements at most, which
-no accelerator should be slower at than two CPU cores; 50 leaves room for transfers, launches and another
-process on the host."""
+CPU, and more than a quarter of a second, in two timings. A probe's call holds a million elements at most,
+which no accelerator should be slower at than two CPU cores; 50 leaves room for transfers, launches and
+another process on the host."""
 
 # --- scale: how large the checks are, and what is slow or large -------------------------------------------
 # Sizes keep all tiers of a small model below 25 s on two CPU cores; an accelerator gets enough to fill it.
@@ -227,8 +227,8 @@ reaches from an input of seven; bytes read in the wrong dtype or order give magn
 
 KIND_BYTES = 4 * 2**30
 """Weights of one node of each kind that are made up to compile the kinds of a model: they are there twice, in
-this process and in the target's worker, and a small runner has 16 GiB. What is larger is compiled by the minimal
-run, from the checkpoint, one node at a time."""
+this process and in the target's worker, and a small runner has 16 GiB. What is larger is compiled by the
+minimal run, from the checkpoint, one node at a time."""
 
 SWEEP_LENGTH = 4096
 """Longest sequence of the sweep over lengths: one beyond a larger window (some models have 32,768) would take

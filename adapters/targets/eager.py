@@ -99,7 +99,7 @@ class EagerStack(Stack):
             try:
                 with torch.no_grad(), self.ways.active():
                     found = host_fallback.watched(self.device, lambda: function(*placed, **named))
-            except Exception as error:
+            except Exception as error:  # whatever the host's kernel raises; all but the one kind goes on
                 if host_fallback.lacks_too(error):
                     raise StackError(f"{op} fell back to the host: {error}", "double_fault") from error
                 raise

@@ -53,8 +53,8 @@ Work = Callable[[Sequence[OperatorJob]], Sequence[Any]]
 """Runs operators and returns what each of them returned."""
 
 
-def one_by_one(stack: Stack, jobs: Sequence[OperatorJob]) -> List[OperatorResult]:
-    """Each by `run_op`; one that fails leaves its error in its place."""
+def one_by_one(stack: Any, jobs: Sequence[OperatorJob]) -> List[OperatorResult]:
+    """Each by the stack's `run_op`; one that fails leaves its error in its place."""
 
     def alone(part: Sequence[OperatorJob]) -> Sequence[Any]:
         return [stack.run_op(job.op, job.args, job.kwargs) for job in part]

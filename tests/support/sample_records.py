@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from day0.adapters.base.operator_capture import Kernel
@@ -169,7 +170,7 @@ def sample_inventory(layers: int = 30, model: str = MODEL) -> InventoryRecord:
 def _judged() -> dict[str, Any]:
     """What stands beside operators and gaps: kernels, kinds, sizes, alternatives, and what was chosen."""
     eager = {"attn": "eager"}
-    kind = {"kind": "k1", "node": "model.layers.0", "nodes": 30}
+    kind: dict[str, Any] = {"kind": "k1", "node": "model.layers.0", "nodes": 30}
     return {
         "kernels": [Kernel(name="hub:kernels-community/rmsnorm", kind="hub", architectures=["cuda"])],
         "kinds": [
@@ -188,6 +189,23 @@ def _judged() -> dict[str, Any]:
         ],
         "chosen": [Chosen(id="attn=eager", options=eager, checked="replayed")],
     }
+
+
+def _gap(place: int, op: CoveredOp) -> Gap:
+    rebuilt = op.status == "decomposed"
+    return Gap(
+        id=f"gap{place}",
+        op=op.op,
+        dtypes=op.dtypes,
+        status=op.status,
+        impact=op.impact,
+        workaround="attn=eager" if rebuilt else "",
+        checked="one node of each of its 5 kinds ran on the target" if rebuilt else "",
+        launches=12 if rebuilt else 0,
+        evidence="not probed" if op.status == "unknown" else "shape: refused",
+        repro="import torch\n",
+        letter="To: the owner\n",
+    )
 
 
 def sample_coverage(target: str, *, gaps: bool) -> CoverageRecord:
@@ -222,9 +240,6 @@ def sample_coverage(target: str, *, gaps: bool) -> CoverageRecord:
         )
         for op, impact, calls in names
     ]
-    statuses: dict[str, int] = {}
-    for op in ops:
-        statuses[op.status] = statuses.get(op.status, 0) + 1
     findings = []
     if gaps:
         findings.append(
@@ -244,27 +259,9 @@ def sample_coverage(target: str, *, gaps: bool) -> CoverageRecord:
             config_digest="c0ffee00" * 4,
             overloads=len(ops),
             signatures=41,
-            statuses=statuses,
+            statuses=dict(Counter(op.status for op in ops)),
             ops=ops,
-            gaps=[
-                Gap(
-                    id=f"gap{place}",
-                    op=op.op,
-                    dtypes=op.dtypes,
-                    status=op.status,
-                    impact=op.impact,
-                    workaround="attn=eager" if op.status == "decomposed" else "",
-                    checked="one node of each of its 5 kinds ran on the target"
-                    if op.status == "decomposed"
-                    else "",
-                    launches=12 if op.status == "decomposed" else 0,
-                    evidence="not probed" if op.status == "unknown" else "shape: refused",
-                    repro="import torch\n",
-                    letter="To: the owner\n",
-                )
-                for place, op in enumerate(ops)
-                if op.status != "native"
-            ],
+            gaps=[_gap(place, op) for place, op in enumerate(ops) if op.status != "native"],
             new_since_registry=["aten.index.Tensor(fp32)"] if gaps else [],
             **(_judged() if gaps else {}),
         ),

@@ -226,5 +226,5 @@ def test_what_neither_release_states_is_no_change() -> None:
     mixture = take_inventory(make_release(MIXTRAL, mixtral_tensors()))
     found = structural_diff(mixture, small())
     assert found.changed
-    empty = (None, "", [], {}, ())
+    empty: tuple[object, ...] = (None, "", [], {}, ())
     assert not [item for item in found.changed if item.before in empty and item.after in empty]

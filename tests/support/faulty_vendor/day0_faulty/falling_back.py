@@ -26,7 +26,7 @@ class OnAbacus(torch.Tensor):
         return made
 
     def __init__(self, inner: torch.Tensor) -> None:
-        self.inner = inner
+        self.inner = inner  # type: ignore[method-assign, assignment]  # torch has a method of that name
 
 
 def to_host(value: Any) -> Any:
@@ -71,7 +71,8 @@ class FallingStack(EagerStack):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        own, rest = torch.library.Library("aten", "IMPL", "PrivateUse1"), torch.library.Library("_", "IMPL")
+        library: Any = torch.library.Library  # untyped, as are its methods
+        own, rest = library("aten", "IMPL", "PrivateUse1"), library("_", "IMPL")
         _LIBRARIES.extend([own, rest])
         own.impl("mm", mm)
         own.impl("exp", exp)
@@ -94,6 +95,6 @@ class FallingStack(EagerStack):
         return to_host(super().run_op(op, args, kwargs))
 
 
-def on_host_empty(*args: Any, **kwargs: Any) -> torch.Tensor:
+def on_host_empty(*args: Any, **kwargs: Any) -> Any:
     kwargs["device"] = "cpu"
     return torch.ops.aten.empty.memory_format(*args, **kwargs)
