@@ -82,9 +82,10 @@ class Registry:
         known = self.lookup(key, fingerprint)
         if known is None or known.grade != "measured":
             return True
-        if not known.row.constraints:
+        marks = {one.mark for one in known.row.constraints if one.mark}
+        if not marks:
             return False
-        met = {*known.row.tried, *(one.mark for one in known.row.constraints)}
+        met = {*known.row.tried, *marks}
         return any(mark_of(signature) not in met for signature in signatures)
 
     def probe_rank(self, key: str, fingerprint: Fingerprint) -> int:

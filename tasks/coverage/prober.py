@@ -123,7 +123,8 @@ class Prober:
             return need
         met = {*row.tried, *(one.mark for one in row.constraints)}
         calls = [call for call in need.calls if mark_of(call.signature) not in met]
-        return Need(need.key, calls, need.impact) if row.constraints and calls else None
+        refuses = any(one.mark for one in row.constraints)
+        return Need(need.key, calls, need.impact) if refuses and calls else None
 
     def _first(self, needs: Sequence[Need]) -> None:
         known = {need.key: need for need in needs}
