@@ -207,4 +207,4 @@ def test_inherited_rows_are_probed_first(sound_target: WorkerTarget, tmp_path: A
     tried = [
         key for key, digest in stored_registry(other, "simulated@cpu").rows if digest == fingerprint.digest
     ]
-    assert set(tried[:1]) <= {row.key for row in rows}
+    assert {row.key for row in rows} <= set(tried)  # whatever else the time did not suffice for

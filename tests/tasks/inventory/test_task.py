@@ -13,6 +13,7 @@ import pytest
 
 from day0.adapters.checkpoints.safetensors import _READ
 from day0.adapters.checkpoints.writer import write_checkpoint
+from day0.adapters.sources import hub_settings
 from day0.flows.verification_text import verification_lines
 from day0.tasks.inventory.record import InventoryRecord
 from day0.tasks.inventory.task import run
@@ -130,6 +131,7 @@ def test_offline_uses_the_record_that_was_read_in_full(
     online = taken(job_of(tmp_path, "org/kept"))
     assert online.facts.basis == "headers"
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(hub_settings, "_BY_SETTING", set())
     _READ.clear()
     assert taken(job_of(tmp_path, "org/kept")) == online
     other = taken(job_of(tmp_path / "elsewhere", "org/kept"))

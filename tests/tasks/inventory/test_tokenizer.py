@@ -124,7 +124,7 @@ def test_an_id_out_of_the_vocabulary_is_an_error(tmp_path: Path) -> None:
 def test_one_id_with_two_texts(tmp_path: Path) -> None:
     record = take(tmp_path, tokenizer__json=tokenizer(), added_tokens__json={"<other>": 99})
     (finding,) = said(record, "INV062")
-    assert "the first is 99: '</s>' in tokenizer.json, '<other>' in added_tokens.json" in finding.message
+    assert "id has two texts: 99: '</s>' in tokenizer.json, '<other>' in added_tokens.json" in finding.message
 
 
 @pytest.mark.parametrize(

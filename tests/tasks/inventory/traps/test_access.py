@@ -95,7 +95,7 @@ def test_trap_37_gates_are_told_apart_and_the_listing_is_recorded(
     assert said in finding["message"]
     assert remedy in " ".join([*finding["evidence"], finding["remedy"]])
     held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    assert f"{SHARDS} weight files with {held} bytes, {SHARDS} of them with a sha256" in finding["message"]
+    assert f"{SHARDS} weight files with {held:,} bytes, {SHARDS} of them with a sha256" in finding["message"]
     assert record["totals"]["shards"] == SHARDS
     assert record["verdict"] == "unverified"
 

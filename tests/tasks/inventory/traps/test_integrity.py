@@ -356,7 +356,7 @@ def test_trap_12_ninety_nine_experts_of_58_layers_are_one_finding() -> None:
     record = take_inventory(release)
     (finding,) = of(record, "INV021")
     assert "layers 3-60, experts 157-255" in finding.message
-    assert str(58 * 99) in finding.message
+    assert f"{58 * 99:,}" in finding.message
 
 
 ATTENTION = "model.layers.1.self_attn."

@@ -203,8 +203,8 @@ def test_trap_17_the_total_of_the_index_is_shown_and_never_used(tmp_path: Path, 
     record = take_inventory(open_release(str(tmp_path)))
     assert record.facts.totals.data_bytes == 2 * LOGICAL
     (finding,) = of(record, "INV011")
-    assert str(total) in finding.message
-    assert str(2 * LOGICAL) in finding.message
+    assert f"{total:,}" in finding.message
+    assert f"{2 * LOGICAL:,}" in finding.message
 
 
 def test_trap_17_the_total_may_be_that_of_the_files(tmp_path: Path) -> None:
