@@ -48,8 +48,10 @@ def test_every_seeded_fault_is_found_and_nothing_else(open_simulated: OpenSimula
 
 
 @pytest.mark.slow
-def test_every_seeded_fault_is_found_in_all_families(open_simulated: OpenSimulated, tmp_path: Path) -> None:
-    assert _check(list(TINY), open_simulated, tmp_path) == set(FAULTS)
+@pytest.mark.timeout(900)  # a crash and a hang are each believed the second time only
+def test_faults_that_end_the_worker_are_found_too(open_simulated: OpenSimulated, tmp_path: Path) -> None:
+    """One family; benchmarks/fault_matrix.py goes through all of them."""
+    assert _check(["gpt_oss"], open_simulated, tmp_path, faulty_alone=True) == set(FAULTS) - {"clamp"}
 
 
 @pytest.mark.slow
