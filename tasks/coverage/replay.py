@@ -23,7 +23,7 @@ from day0.adapters.base.values import Number, json_number
 from day0.adapters.registries.blame import layer_of
 from day0_worker.trees import decode
 
-from ..thresholds import SLOW_FACTOR, SLOW_SECONDS
+from ..thresholds import SLOW_FACTOR, SLOW_SECONDS, SLOW_TIMINGS
 from .comparison import Comparison, compare
 from .plan_probe import Trial
 from .reference import Reference, flat_outputs
@@ -128,8 +128,10 @@ def is_slow(answer: Answer, reference: Reference) -> bool:
 
 
 def slow(outcome: Outcome) -> Outcome:
-    """The outcome of a call that two timings showed to be slow."""
-    reason = f"takes more than {SLOW_FACTOR:.0f} times as long as on the host's CPU, in two timings"
+    """The outcome of a call that every timing showed to be slow."""
+    reason = (
+        f"takes more than {SLOW_FACTOR:.0f} times as long as on the host's CPU, in {SLOW_TIMINGS} timings"
+    )
     return replace(outcome, status="slow", reason=reason, layer="library")
 
 
