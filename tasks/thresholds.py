@@ -106,15 +106,25 @@ as fp32 in proportion, rounded up."""
 OPERATOR_TOLERANCE_DEFAULT = 1.6e-2
 """For output dtypes not named above: as for bf16."""
 
+OPERATOR_CONDITION = 4.0
+"""Where the host's own kernel in the same dtype deviates from fp64 by more than a quarter of the tolerance, so
+may the target by this many times as much, and by this many tolerances at most: attention over scores of some
+hundreds loses in fp32 as many last digits as they have (measured: 2.5e-5, right to the digits that the inputs
+allow)."""
+
 KIND_DEVIATION: dict[str, float] = {"fp64": 1e-8, "fp32": 1e-3, "fp16": 2e-2}
 """Relative L2 deviation of one node from the CPU in the same dtype beyond which it counts as wrong: some ten
 times what sound stacks give (1e-7 to 1e-5 in fp32, up to 5e-3 in bf16): random weights amplify."""
 KIND_DEVIATION_DEFAULT = 5e-2
 """For dtypes not named above: as for bf16."""
 
-PROBE_ELEMENTS = 2**20
-"""Elements of all tensors of a probed call: 8 MB in fp64, so that its reference takes milliseconds on two
-cores."""
+PROBE_ELEMENTS = 2**18
+"""Elements of all tensors of a probed call: 2 MB in fp64, so that its reference and the comparison take a few
+milliseconds on two cores."""
+
+PROBE_LARGEST = 2**20
+"""Elements of the row's largest call, which is tried once in this size for what goes wrong in large calls
+alone: more than 65,536 in one dimension, the limit of a launch grid, where the model has so many."""
 
 PROBE_SECONDS = 60.0
 """Time limit of one replayed call: an exporting stack takes 1 to 2 s for one operator on two cores, a
@@ -226,10 +236,14 @@ INVENTORY_MAX_WEIGHT = 1e4
 (measured); norms of larger models reach hundreds. An fp16 activation overflows at 65504, which such a weight
 reaches from an input of seven; bytes read in the wrong dtype or order give magnitudes up to 1e38."""
 
-KIND_BYTES = 4 * 2**30
-"""Weights of one node of each kind that are made up to compile the kinds of a model: they are there twice, in
-this process and in the target's worker, and a small runner has 16 GiB. What is larger is compiled by the
-minimal run, from the checkpoint, one node at a time."""
+KIND_SHARE = 0.25
+"""Share of a worker's memory that the weights of one node may take when a kind is made up to be compiled: the
+compiler's and the runtime's own copies come on top (one as a constant or packed, one transposed), and so do the
+interpreter and its libraries. Larger nodes get fewer experts or a smaller vocabulary."""
+
+KIND_SHARE_MOST = 0.45
+"""The same where fewer experts are not to be had: one copy still fits beside the weights themselves. What is
+larger is compiled by the minimal run, from the checkpoint, one node at a time."""
 
 SWEEP_LENGTH = 4096
 """Longest sequence of the sweep over lengths: one beyond a larger window (some models have 32,768) would take

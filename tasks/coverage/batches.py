@@ -14,20 +14,24 @@ from ..confirmed import confirmed
 from ..thresholds import SLOW_TIMINGS
 from .plan_probe import Trial, composite
 from .reference import Reference
-from .reference_worker import Expected, ReferenceWorker
+from .reference_worker import Expected
 from .replay import Outcome, is_slow, judge, slow
 
 
-def attempt(target: Target, references: ReferenceWorker, trials: Sequence[Trial]) -> list[Outcome]:
+def attempt(target: Target, trials: Sequence[Trial], expected: Sequence[Expected]) -> list[Outcome]:
     """What becomes of each trial, in order.
 
     A worker that dies or never answers is a result; the next call finds a fresh one.
+
+    Args:
+        target: to try.
+        trials: what to try.
+        expected: what the reference worker answered to each.
 
     Raises:
         WorkerUnusable: no worker starts at all.
         UnsupportedError: the target runs no single operators.
     """
-    expected = references.ask([trial.asked for trial in trials])
     ready = [place for place, one in enumerate(expected) if _decides(trials[place], one)]
     outcomes = {
         place: _untold(trials[place], one) for place, one in enumerate(expected) if place not in set(ready)

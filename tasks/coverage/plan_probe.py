@@ -11,6 +11,7 @@ import torch
 from day0.adapters.base.operator_call import OperatorCall
 from day0_worker.operators import resolve
 
+from ..thresholds import PROBE_ELEMENTS, PROBE_LARGEST
 from .needs import Need
 from .reference_worker import Asked
 from .variation import varied
@@ -72,7 +73,12 @@ def further(need: Need, example: OperatorCall) -> list[Trial]:
         need: the row with the model's calls.
         example: in the size in which it was replayed.
     """
-    trials = [Trial(need.key, "signatures", Asked(call, SEED, "unit")) for call in others(need)]
+    largest = max(need.calls, key=lambda call: (_size(call), call.signature))
+    shapes = [Asked(call, SEED, "unit") for call in others(need)]
+    if _size(largest) > PROBE_ELEMENTS:
+        shapes = [asked for asked in shapes if asked.call.signature != largest.signature]
+        shapes.insert(0, Asked(largest, SEED, "unit", PROBE_LARGEST))
+    trials = [Trial(need.key, "signatures", asked) for asked in shapes]
     trials += [Trial(need.key, "ranges", Asked(example, SEED, spread)) for spread in spreads(example)]
     for one in varied(example):
         trials.append(Trial(need.key, "attributes", Asked(one.call, SEED, "unit"), one.attribute, one.value))

@@ -44,6 +44,7 @@ class Probed(Value):
         left: rows for which the time was too short, or of which not everything could be tried.
         beside: rows tried that nobody asked for, in other dtypes and ranks.
         seconds: spent on trying.
+        first_seconds: of them, until every row had its first call; null: the time did not suffice.
         registry: file in the run store that holds the rows.
     """
 
@@ -58,6 +59,7 @@ class Probed(Value):
     left: int
     beside: int
     seconds: float
+    first_seconds: float | None
     registry: str
 
     def lines(self) -> Iterator[str]:
@@ -191,7 +193,7 @@ def probe(
         progress=progress,
     )
     prober.run(due)
-    probed = prober.probed
+    probed, first_seconds = prober.probed, prober.first_seconds
     if extra:
         prober.run(due_of(extra, prober.registry, fingerprint), generator="opinfo")
     if sweep:
@@ -213,6 +215,7 @@ def probe(
         left=left,
         beside=prober.probed - probed,
         seconds=prober.seconds,
+        first_seconds=first_seconds,
         registry=store.path(store_path(target.spec.registry_name)),
     )
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
+
+import torch
 
 from day0.adapters.base.errors import UnsupportedError, WorkerUnusable
 from day0.adapters.base.operator_call import OperatorCall
@@ -22,7 +25,7 @@ from .learnt import Setting, extended, joined, own_row, ran_elsewhere, with_refu
 from .needs import Need
 from .pace import Pace
 from .plan_probe import CHECKS, Trial, composite, example_of, further, others
-from .reference_worker import Asked, ReferenceWorker
+from .reference_worker import Asked, Expected, ReferenceWorker
 from .replay import Outcome
 from .unheeded import explained
 
@@ -50,6 +53,7 @@ class Prober:
     Attributes:
         registry: what is known by now.
         probed: rows tried.
+        first_seconds: until each row of the first run had its first call; None: not all had.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Prober:
     ) -> None:
         self.registry = registry
         self.probed = 0
+        self.first_seconds: float | None = None
         self._target, self._fingerprint = target, fingerprint
         day = datetime.now(UTC).date().isoformat() if date is None else date
         self._setting = Setting(target.spec, fingerprint.digest, day)
@@ -93,12 +98,15 @@ class Prober:
         if self._pace.spent or not needs:
             return
         self._setting = replace(self._setting, generator=generator)
-        before = self._target.timeout
+        before, threads = self._target.timeout, torch.get_num_threads()
         self._target.timeout = min(before, PROBE_SECONDS)
+        torch.set_num_threads(1)  # comparisons are small, and the workers need the cores
         try:
             with ReferenceWorker() as self._references:
                 fresh = [one for one in map(self._untried, needs) if one is not None]
                 self._first(sorted(fresh, key=lambda need: composite(need.example)))
+                if self.first_seconds is None and not self._pace.spent:
+                    self.first_seconds = self.seconds
                 self._settle(fresh)
                 if deep:
                     self._more(needs)
@@ -106,6 +114,7 @@ class Prober:
             self._pace.stop()
         finally:
             self._target.timeout = before
+            torch.set_num_threads(threads)
             self._hand_over()
         self._progress(self._label, len(needs), len(needs))
 
@@ -150,7 +159,7 @@ class Prober:
             if self._pace.spent:
                 break
             trial = Trial(need.key, "example", Asked(call, outcome.trial.asked.seed, "unit"))
-            (found,) = attempt(self._target, self._references, [trial])
+            (found,) = attempt(self._target, [trial], self._references.ask([trial.asked]))
             if found.status in _RUNS:
                 self._examples[need.key] = found.call
                 return found, refused
@@ -214,13 +223,22 @@ class Prober:
         return found
 
     def _batches(self, trials: Sequence[Trial]) -> Iterator[tuple[int, list[Outcome]]]:
+        """The outcomes of one batch after the other; the references of the next are computed meanwhile."""
         place = 0
-        while place < len(trials) and not self._pace.spent:
-            part = trials[place : place + self._pace.size]
+        begun = self._begun(trials, place)
+        while begun is not None and not self._pace.spent:
+            part, expected = begun
+            begun = self._begun(trials, place + len(part))
             with self._pace.timing(len(part)):
-                outcomes = attempt(self._target, self._references, part)
+                outcomes = attempt(self._target, part, expected.result())
             yield place, outcomes
             place += len(part)
+
+    def _begun(
+        self, trials: Sequence[Trial], place: int
+    ) -> tuple[Sequence[Trial], Future[list[Expected]]] | None:
+        part = trials[place : place + self._pace.size]
+        return (part, self._references.begin([one.asked for one in part])) if part else None
 
     def _learn(self, row: RegistryRow) -> None:
         self.registry = self.registry.merged([row], {self._fingerprint.digest: self._fingerprint})

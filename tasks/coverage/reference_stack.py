@@ -24,6 +24,11 @@ class ReferenceStack(Stack):
 
     name = "reference"
 
+    def __init__(self, device: str, count: int, dtype: str | None, options: Mapping[str, str]) -> None:
+        super().__init__(device, count, dtype, options)
+        # The target's worker runs beside this one: threads would wait for each other.
+        torch.set_num_threads(1)
+
     def describe(self) -> dict[str, Any]:
         """See `Stack`."""
         return {

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -36,11 +40,13 @@ class Asked:
         call: as captured; the reference makes it smaller where it is large.
         seed: of its inputs.
         spread: of its inputs, out of `day0_worker.operator_inputs.SPREADS`.
+        limit: elements of all its tensors.
     """
 
     call: OperatorCall
     seed: int
     spread: str
+    limit: int = PROBE_ELEMENTS
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,9 @@ class ReferenceWorker:
             log=None,
         )
         spec = TargetSpec.parse("reference@cpu")
-        self._target = WorkerTarget(spec, partial(Worker, plan), timeout)
+        self._ended = False
+        self._target = WorkerTarget(spec, partial(self._start, plan), timeout)
+        self._line = ThreadPoolExecutor(1, "reference")
 
     def __enter__(self) -> ReferenceWorker:
         return self
@@ -85,7 +93,16 @@ class ReferenceWorker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ended = True  # what it still computes, nobody waits for
+        if self._target.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._target.pid, signal.SIGKILL)
+        self._line.shutdown(wait=True, cancel_futures=True)
         self._target.close()
+
+    def begin(self, asked: Sequence[Asked]) -> Future[list[Expected]]:
+        """As `ask`, while the caller does something else; requests are answered in their order."""
+        return self._line.submit(self._asked, list(asked))
 
     def ask(self, asked: Sequence[Asked]) -> list[Expected]:
         """The reference of each call, in order; one that kills or stalls the worker has none.
@@ -93,6 +110,14 @@ class ReferenceWorker:
         Raises:
             WorkerUnusable: no worker starts at all.
         """
+        return self.begin(asked).result()
+
+    def _start(self, plan: WorkerPlan) -> Worker:
+        if self._ended:
+            raise WorkerUnusable("no reference is wanted any more")
+        return Worker(plan)
+
+    def _asked(self, asked: Sequence[Asked]) -> list[Expected]:
         jobs = [OperatorCall(op=VERB, args=[_job(one)]) for one in asked]
         answers = self._target.run_ops(jobs, [()] * len(jobs))
         return [_expected(one, answer) for one, answer in zip(asked, answers, strict=True)]
@@ -100,7 +125,7 @@ class ReferenceWorker:
 
 def _job(one: Asked) -> str:
     call = one.call.model_dump(mode="json")
-    return json.dumps({"call": call, "seed": one.seed, "spread": one.spread, "limit": PROBE_ELEMENTS})
+    return json.dumps({"call": call, "seed": one.seed, "spread": one.spread, "limit": one.limit})
 
 
 def _expected(one: Asked, answer: Answer | WorkerError) -> Expected:

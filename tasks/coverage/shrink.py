@@ -31,9 +31,13 @@ def shrink(call: OperatorCall, limit: int) -> OperatorCall | None:
     """
     if elements(call.shapes) <= limit:
         return call
+    # What meta refuses in the call's own dtype (grouped products of fp32) it may know in another one.
+    dtype = next((name for name in ("", "bf16") if runs_on_meta(call, name)), None)
+    if dtype is None:
+        return None
     for sizes in _maps(call):
         smaller = _resized(call, sizes)
-        if elements(smaller.shapes) <= limit and runs_on_meta(smaller):
+        if elements(smaller.shapes) <= limit and runs_on_meta(smaller, dtype):
             return smaller
     return None
 
@@ -43,12 +47,18 @@ def elements(shapes: Sequence[Sequence[int]]) -> int:
     return sum(math.prod(shape) for shape in shapes)
 
 
-def runs_on_meta(call: OperatorCall) -> bool:
-    """Whether shapes and attributes fit each other."""
+def runs_on_meta(call: OperatorCall, dtype: str = "") -> bool:
+    """Whether shapes and attributes fit each other.
+
+    Args:
+        call: to try.
+        dtype: in which floating tensors are tried; empty: their own.
+    """
     encoded = call.model_dump(mode="json")
+    own = [call_dtype(name) for name in call.dtypes]
+    kept = [call_dtype(dtype) if dtype and one.is_floating_point else one for one in own]
     tensors = [
-        torch.empty(shape, dtype=call_dtype(dtype), device="meta")
-        for shape, dtype in zip(call.shapes, call.dtypes, strict=True)
+        torch.empty(shape, dtype=one, device="meta") for shape, one in zip(call.shapes, kept, strict=True)
     ]
     args, kwargs = decode_call(encoded, tensors)
     kwargs = {name: torch.device("meta") if name == "device" else value for name, value in kwargs.items()}

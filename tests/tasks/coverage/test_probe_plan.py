@@ -194,7 +194,7 @@ def test_the_pace_never_begins_what_does_not_fit() -> None:
         sizes.append(pace.size)
         with pace.timing(pace.size):
             pass
-    assert sizes == [4, 4, 8, 16, 32, 32]
+    assert sizes == [8, 8, 16, 32, 32, 32]
     short = Pace(0.2)
     for _ in range(2):
         with short.timing(1):
