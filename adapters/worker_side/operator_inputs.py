@@ -230,6 +230,15 @@ def _grouped(request: Request) -> Dict[int, torch.Tensor]:
     return {request.slots.index(offsets): ends}
 
 
+def _scaled(request: Request) -> Dict[int, torch.Tensor]:
+    """Scales around one, as quantisation gives them: positive."""
+    found = _grouped(request) if request.slot("offs") is not None else {}
+    for slot in (request.slot("scale_a"), request.slot("scale_b")):
+        if slot is not None:
+            found[request.slots.index(slot)] = torch.rand(slot.shape, generator=request.generator) + 0.5
+    return found
+
+
 def _attention(request: Request) -> Dict[int, torch.Tensor]:
     """Masks in which every query sees at least one key."""
     mask = request.slot("attn_mask", "attn_bias")
@@ -280,6 +289,8 @@ def _exponent(request: Request) -> Dict[int, torch.Tensor]:
 
 _WHOLE_CALLS: Dict[str, Callable[[Request], Dict[int, torch.Tensor]]] = {
     "_grouped_mm": _grouped,
+    "_scaled_grouped_mm": _scaled,
+    "_scaled_mm": _scaled,
     "scaled_dot_product_attention": _attention,
     "_scaled_dot_product_efficient_attention": _attention,
     "_scaled_dot_product_flash_attention_for_cpu": _attention,

@@ -7,7 +7,7 @@ they have with the weights as stored, as operators of their own: a gap shows bef
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from day0.adapters.base.operator_call import OperatorCall
@@ -22,8 +22,18 @@ PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten._grouped_mm.default",
 _FP8 = ("fp8_e4m3", "fp8_e5m2")
 _LOW = {*_FP8, "fp4_e2m1", "int8", "uint8", "int4", "int32"}
 _STATED = "config.json#/"
-_BLOCK = 128
-"""Values of an activation that share a scale in the block-wise fp8 kernels of DeepSeek and transformers."""
+_SIDE_ROLES = ("vision", "projector")
+_SIDE = r"(?=.*(?:vision|visual|image|projector))"
+"""Whether a path lies beside the text model; both have layers of the same names."""
+_SCALED = ("fp8_tensor", "fp8_channel", "fp8_block")
+"""Schemes for which torch has operators; grouped products take no blocks (its `_scaled_grouped_mm`)."""
+_STORED = {
+    "mxfp4": ("fp4_e2m1", "e8m0"),
+    "nvfp4": ("fp4_e2m1", "fp8_e4m3"),
+    "int4_group": ("int4", "bf16"),
+    "int8": ("int8", "fp32"),
+}
+"""Scheme -> dtypes of weight and scale, for products that torch has no operator for."""
 
 
 class Stored(Protocol):
@@ -84,26 +94,30 @@ def low_precision_needs(
 
 
 def _of_config(kernel: Kernel) -> bool:
-    return kernel.name.startswith(("hub:", "triton:")) and any(
+    return kernel.name.startswith(("hub:", "triton:", "package:")) and any(
         place.startswith(_STATED) and "quantization" in place for place in kernel.required_by
     )
 
 
 def _low_modules(stored: Iterable[Stored]) -> list[re.Pattern[str]]:
-    """Modules of which a weight is stored in low precision, as regular expressions over their paths.
+    """Modules of which a weight is stored in low precision, as regular expressions over their paths."""
+    found = {_module(one): None for one in stored if one.role != "aux" and one.dtype in _LOW and one.pattern}
+    return [re.compile(text) for text in found]
 
-    Experts stand one by one in most checkpoints and together in transformers: their path ends at the list.
+
+def _module(one: Stored) -> str:
+    """The module of a pattern: its path from the list of layers on; releases name otherwise what is around.
+
+    Experts stand one by one in most checkpoints, under several names, and together in transformers: their
+    path ends at the list.
     """
-    found = {}
-    for one in stored:
-        if one.role == "aux" or one.dtype not in _LOW:
-            continue
-        path = re.split(r"\.\{e\}|\.experts\b", one.pattern)
-        module = f"{path[0]}.experts" if len(path) > 1 and "expert" in one.pattern else one.pattern
-        module = module.removesuffix(".experts.experts") if module.endswith(".experts.experts") else module
-        module = re.sub(r"\.(weight|qweight|weight_packed|\w+_blocks)$", "", module)
-        found[module] = re.compile(re.sub(r"\\\{\w+\\\}", r"\\d+", re.escape(module)) + r"$")
-    return list(found.values())
+    side = _SIDE if one.role in _SIDE_ROLES else rf"(?!{_SIDE})"
+    if "expert" in one.role and "shared" not in one.role:
+        return rf"{side}(?:.*\.)?\d+\.(?:[\w.]*\.)?experts$"
+    path = re.sub(r"\.(weight|qweight|weight_packed|\w+_blocks)$", "", one.pattern)
+    before, layered, inside = path.partition(".{l}.")
+    kept = f"{before.rpartition('.')[2]}.{{l}}.{inside}" if layered else path.rpartition(".")[2]
+    return rf"{side}(?:.*\.)?" + re.sub(r"\\\{\w+\\\}", r"\\d+", re.escape(kept)) + "$"
 
 
 def _is_low(call: OperatorCall, modules: Sequence[re.Pattern[str]]) -> bool:
@@ -112,55 +126,58 @@ def _is_low(call: OperatorCall, modules: Sequence[re.Pattern[str]]) -> bool:
 
 
 def _as_stored(call: OperatorCall, scheme: str, group: Any, kernel: str) -> OperatorCall:
-    left, right = list(call.shapes[-2]), list(call.shapes[-1])
-    if call.op == "aten._grouped_mm.default":
-        left, right = list(call.shapes[0]), list(call.shapes[1])
-    if scheme.startswith("fp8") and len(left) == 2 and len(right) == 2:
+    grouped = call.op == "aten._grouped_mm.default"
+    left, right = (list(call.shapes[place]) for place in ((0, 1) if grouped else (-2, -1)))
+    if scheme in _SCALED and len(left) == 2 and not (scheme == "fp8_block" and len(right) == 3):
         return _scaled(call, left, right, scheme, group)
-    operator = "aten._scaled_grouped_mm.default" if scheme.startswith("fp8") else kernel
-    weight = {"mxfp4": "fp4_e2m1", "nvfp4": "fp4_e2m1"}.get(scheme, "fp8_e4m3" if "fp8" in scheme else "int4")
-    scale = {"mxfp4": "e8m0", "nvfp4": "fp8_e4m3"}.get(scheme, "fp32")
-    given = "fp8_e4m3" if scheme.startswith("fp8") else call.dtypes[0]
-    return _call(
-        call, operator, {"a": (given, left), "b": (weight, right), "scale": (scale, [*right[:-1], 1])}
-    )
+    weight, scale = _STORED.get(scheme, ("fp8_e4m3" if scheme.startswith("fp8") else "int4", "fp32"))
+    shape = [*right[:-2], *_scale_shape(right[-2:], scheme, group)]
+    return _call(call, kernel, [(call.dtypes[0], left), (weight, right), (scale, shape)])
 
 
 def _scaled(
     call: OperatorCall, left: Sequence[int], right: Sequence[int], scheme: str, group: Any
 ) -> OperatorCall:
-    """`_scaled_mm` as torch takes it: the second matrix column by column, scales as the scheme has them."""
-    rows, inner, columns = left[0], left[1], right[1]
-    if scheme == "fp8_tensor":
-        scales: tuple[list[int], list[int]] = ([], [])
-    elif scheme == "fp8_channel":
-        scales = ([rows, 1], [1, columns])
-    else:
-        block = group if isinstance(group, list | tuple) else [int(group or _BLOCK)] * 2
-        scales = ([rows, -(-inner // block[1])], [-(-inner // block[1]), -(-columns // block[0])])
-    low = "fp8_e4m3"
-    tensors = {
-        "a": (low, [rows, inner]),
-        "b": (low, [inner, columns]),
-        "scale_a": ("fp32", scales[0]),
-        "scale_b": ("fp32", scales[1]),
-    }
-    made = _call(call, "aten._scaled_mm.default", tensors)
+    """`_scaled_mm`, or `_scaled_grouped_mm`, which takes a scale a row. The second matrix is column-major."""
+    (rows, inner), columns, experts = left, right[-1], list(right[:-2])
+    of_weight = _scale_shape(right[-2:], scheme, group)
+    scales: list[tuple[str, Sequence[int]]] = [
+        ("fp32", [] if scheme == "fp8_tensor" else [rows, of_weight[0]]), ("fp32", of_weight)
+    ]  # fmt: skip
+    if experts:
+        scales = [("fp32", [rows]), ("fp32", [*experts, columns]), ("int32", experts)]
+    made = _call(
+        call,
+        f"aten.{'_scaled_grouped_mm' if experts else '_scaled_mm'}.default",
+        [(_FP8[0], left), (_FP8[0], right), *scales],
+    )
     args = list(made.args)
-    args[1] = {"tensor": {**args[1]["tensor"], "stride": [1, inner]}}
+    strides = [columns * inner, 1, inner][-len(right) :]
+    args[1] = {"tensor": {**args[1]["tensor"], "stride": strides}}
     return made.model_copy(update={"args": args, "kwargs": {"out_dtype": {"dtype": call.dtypes[0]}}})
 
 
-def _call(call: OperatorCall, op: str, tensors: Mapping[str, tuple[str, Sequence[int]]]) -> OperatorCall:
+def _scale_shape(matrix: Sequence[int], scheme: str, group: Any) -> list[int]:
+    """Scales of a weight [inner, columns], one each `group` of inner values or block of [columns, inner]."""
+    inner, columns = matrix
+    if scheme == "fp8_tensor":
+        return []
+    if scheme == "fp8_channel" or not group:
+        return [1, columns]
+    high, wide = group if isinstance(group, list | tuple) else (1, int(group))
+    return [-(-inner // wide), -(-columns // high)]
+
+
+def _call(call: OperatorCall, op: str, tensors: Sequence[tuple[str, Sequence[int]]]) -> OperatorCall:
     args = [
         {"tensor": {"dtype": dtype, "shape": list(shape), "stride": _strides(shape), "alias": place}}
-        for place, (dtype, shape) in enumerate(tensors.values())
+        for place, (dtype, shape) in enumerate(tensors)
     ]
     return OperatorCall(
         op=op,
         args=args,
-        dtypes=[dtype for dtype, _ in tensors.values()],
-        shapes=[list(shape) for _, shape in tensors.values()],
+        dtypes=[dtype for dtype, _ in tensors],
+        shapes=[list(shape) for _, shape in tensors],
         module=call.module,
         modules=call.modules,
         phase=call.phase,

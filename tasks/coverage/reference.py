@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,8 +113,11 @@ def _widened(value: Any, dtype: str) -> Any:
 def _grouped_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Group by group in fp64: rows of a 2-D left side with matrices of a 3-D right side, or all batched."""
     args, kwargs = decode_call(call, tensors)
-    left, right = args[0].double(), args[1].double()
     offsets = kwargs.get("offs", args[2] if len(args) > 2 else None)
+    return _grouped(args[0].double(), args[1].double(), offsets)
+
+
+def _grouped(left: torch.Tensor, right: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
     if offsets is None:
         return torch.matmul(left, right)
     bounds = [0, *offsets.tolist()]
@@ -126,6 +130,29 @@ def _grouped_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> tor
     return torch.cat([left[group] @ right[:, start:end] for group, (start, end) in enumerate(spans)], dim=1)
 
 
+def _scaled_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Both sides in fp64 times their scales, then the product."""
+    args, _ = decode_call(call, tensors)
+    return torch.matmul(_unscaled(args[0], args[2]), _unscaled(args[1], args[3]))
+
+
+def _scaled_grouped_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Group by group in fp64, scales by row of the left side and by column of the right one."""
+    args, _ = decode_call(call, tensors)
+    sides = [args[0].double() * args[2].double()[:, None], args[1].double() * args[3].double()[:, None, :]]
+    return _grouped(*sides, args[4])
+
+
+def _unscaled(value: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """Values times the scales of their rows, columns or blocks; a block's side is a power of two."""
+    wide = scale.double()
+    for dim, size in enumerate(value.shape) if scale.dim() else ():
+        count = scale.shape[dim]
+        side = size if count == 1 else 2 ** math.ceil(math.log2(size / count))
+        wide = wide.repeat_interleave(side, dim).narrow(dim, 0, size)
+    return value.double() * wide
+
+
 def _histogram(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Counts of whole numbers too, for which the CPU has no kernel."""
     args, kwargs = decode_call(call, tensors)
@@ -134,6 +161,8 @@ def _histogram(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torc
 
 _LOOPS: dict[str, Callable[[Mapping[str, Any], Sequence[torch.Tensor]], torch.Tensor]] = {
     "aten._grouped_mm.default": _grouped_mm,
+    "aten._scaled_grouped_mm.default": _scaled_grouped_mm,
+    "aten._scaled_mm.default": _scaled_mm,
     "aten.histc.default": _histogram,
 }
 """Operators without an fp64 kernel of their own."""

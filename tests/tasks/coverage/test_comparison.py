@@ -127,3 +127,22 @@ def test_a_half_precision_detour_of_fp32_is_found() -> None:
     assert outcome.agrees is False
     assert outcome.error is not None
     assert outcome.error > OPERATOR_TOLERANCE["fp32"]
+
+
+def test_scaled_products_have_a_reference() -> None:
+    """By hand: a block of 128 values shares a scale, the last block is shorter."""
+    fp8, fp32 = torch.float8_e4m3fn, torch.float32
+    given = [
+        torch.ones(2, 160).to(fp8),
+        torch.ones(160, 144).to(fp8),
+        torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+        torch.tensor([[1.0, 10.0], [1.0, 10.0]]),
+    ]
+    call = call_of(
+        _aten._scaled_mm.default, meta(2, 160, dtype=fp8), meta(144, 160, dtype=fp8).t(),
+        meta(2, 1, dtype=fp32), meta(1, 144, dtype=fp32), out_dtype=_BF16,
+    ).model_dump(mode="json")  # fmt: skip
+    (value,) = compute_reference(call, given).values
+    first, second = 128 * 1.0 + 32 * 2.0, 128 * 3.0 + 32 * 4.0
+    assert value[:, 0].tolist() == [first, second]
+    assert value[:, 143].tolist() == [10 * first, 10 * second]

@@ -10,6 +10,7 @@ from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.operator_capture import Kernel
 from day0.tasks.coverage.low_precision import low_precision_needs
 from day0.tasks.coverage.needs import group
+from day0.tasks.coverage.shrink import runs_on_meta
 from support.captured import call_of, meta
 
 _aten = torch.ops.aten
@@ -60,8 +61,17 @@ def test_experts_stored_one_by_one_are_found_in_the_fused_module() -> None:
         meta(4, dtype=torch.int32),
     ).model_copy(update={"module": "model.layers.3.mlp.experts"})
     stored = [Pattern("model.layers.{l}.mlp.experts.{e}.up_proj.weight", "fp8_e4m3", "expert")]
-    (low,) = low_precision_needs(group([experts]), "fp8_block", [128, 128], stored, [])
+    (low,) = low_precision_needs(group([experts]), "fp8_channel", 0, stored, [])
     assert low.example.op == "aten._scaled_grouped_mm.default"
+    assert list(low.example.dtypes) == ["fp8_e4m3", "fp8_e4m3", "fp32", "fp32", "int32"]
+    shapes = [[64, 256], [4, 256, 384], [64], [4, 384], [4]]
+    assert [list(shape) for shape in low.example.shapes] == shapes
+    assert low.example.args[1]["tensor"]["stride"] == [256 * 384, 1, 256]
+    assert runs_on_meta(low.example)  # torch itself says that the call is one
+    kernel = Kernel(name="hub:x/fp8", kind="hub", required_by=["config.json#/quantization_config"])
+    (low,) = low_precision_needs(group([experts]), "fp8_block", [128, 128], stored, [kernel])
+    assert low.example.op == "hub:x/fp8"  # torch's grouped product takes no blocks
+    assert list(low.example.shapes[2]) == [4, 2, 3]
 
 
 def test_what_torch_has_no_operator_for_is_named_by_its_kernel() -> None:
@@ -77,5 +87,29 @@ def test_what_torch_has_no_operator_for_is_named_by_its_kernel() -> None:
     )
     (low,) = low_precision_needs(group([experts]), "mxfp4", 32, stored, [kernel])
     assert (low.example.op, list(low.example.dtypes)) == ("hub:x/mxfp4", ["bf16", "fp4_e2m1", "e8m0"])
+    assert list(low.example.shapes[2]) == [4, 8, 384]
     (named,) = low_precision_needs(group([experts]), "mxfp4", 32, stored, [])
     assert named.example.op == "triton:mxfp4_matmul"
+
+
+def test_what_stands_around_the_layers_may_be_called_otherwise() -> None:
+    """Files of Kimi-K2.5 say `language_model.model`, transformers `model.language_model`."""
+    experts = call_of(
+        _aten._grouped_mm.default,
+        meta(64, 256, dtype=_BF16),
+        meta(4, 256, 384, dtype=_BF16),
+        meta(4, dtype=torch.int32),
+    ).model_copy(update={"module": "model.language_model.layers.3.mlp.experts"})
+    plain = _product("model.language_model.layers.3.mlp.shared_experts.up_proj")
+    dense = _product("model.language_model.layers.0.mlp.up_proj")
+    vision = _product("model.vision_tower.layers.0.mlp.up_proj")
+    stored = [
+        Pattern("language_model.model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight", "int4", "expert"),
+        Pattern("language_model.model.layers.{l}.mlp.up_proj.weight", "int4"),
+    ]
+    low = low_precision_needs(group([experts, plain, dense, vision]), "int4_group", 32, stored, [])
+    modules = sorted(call.module for need in low for call in need.calls)
+    assert modules == [
+        "model.language_model.layers.0.mlp.up_proj",
+        "model.language_model.layers.3.mlp.experts",
+    ]
