@@ -142,6 +142,8 @@ def test_scaled_products_have_a_reference() -> None:
         _aten._scaled_mm.default, meta(2, 160, dtype=fp8), meta(144, 160, dtype=fp8).t(),
         meta(2, 1, dtype=fp32), meta(1, 144, dtype=fp32), out_dtype=_BF16,
     ).model_dump(mode="json")  # fmt: skip
+    for place in (2, 3):  # blocks are for devices only, also on meta
+        call["args"][place]["tensor"] |= {"shape": [2, 2], "stride": [2, 1]}
     (value,) = compute_reference(call, given).values
     first, second = 128 * 1.0 + 32 * 2.0, 128 * 3.0 + 32 * 4.0
     assert value[:, 0].tolist() == [first, second]
