@@ -72,7 +72,10 @@ ENTRIES: tuple[Entry, ...] = (
             "The target lacks these operators, and torch's own decomposition of each consists of "
             "operators that it has."
         ),
-        remedy="Run with the decomposition (`?with=decompose:OPERATOR`), or have the stack register it.",
+        remedy=(
+            "Run with the way around that is named (`chosen` in the record; later stages do), or have the stack "
+            "register the operator or its decomposition."
+        ),
     ),
     Entry(
         code="COV008",

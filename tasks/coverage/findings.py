@@ -152,11 +152,13 @@ def _rebuilt(target: str, gaps: Sequence[Gap]) -> Iterator[Finding]:
         return
     launches = sum(gap.launches for gap in gaps)
     names = ", ".join(f"{gap.op}({','.join(gap.dtypes)})" for gap in gaps[:_LISTED])
+    ways = list(dict.fromkeys(gap.workaround for gap in gaps if gap.workaround and gap.checked))
+    around = f" Later stages run with {', '.join(ways)}." if ways else ""
     yield make_finding(
         "COV007",
         Subject(kind="target", name=target),
-        f"{len(gaps)} operators are rebuilt from others, {launches} launches more for one call of each: "
-        f"{names}.",
+        f"{len(gaps)} operators are missing and can be rebuilt from others, {launches} launches more for one "
+        f"call of each: {names}.{around}",
         evidence=[
             f"{gap.op}: {gap.evidence}; {gap.checked or 'not run as a whole'}" for gap in gaps[:_LISTED]
         ],
