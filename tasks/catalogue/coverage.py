@@ -73,8 +73,8 @@ ENTRIES: tuple[Entry, ...] = (
             "operators that it has."
         ),
         remedy=(
-            "Run with the way around that is named (`chosen` in the record; later stages do), or have the stack "
-            "register the operator or its decomposition."
+            "Run with the way around that is named (`chosen` in the record; later stages do), or have the "
+            "stack register the operator or its decomposition."
         ),
     ),
     Entry(
