@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
@@ -15,6 +15,7 @@ from day0_worker.executable import Executable, words
 from day0_worker.inductor_graphs import counting_backend
 from day0_worker.lifted import LiftedNode, LiftedNodes
 from day0_worker.one_operator import ManyOperators, OneOperator
+from day0_worker.operator_graphs import Run, run_as_graph
 
 _COMPILED_KINDS = 4096
 
@@ -30,6 +31,7 @@ class InductorStack(EagerStack):
         super().__init__(device, count, dtype, options)
         self._nodes = LiftedNodes(self, self.shelf, self._compile)
         self._compiled_model: Any = None
+        self._last_operator: Tuple[str, Any] = ("", None)
         if self.ways.table():
             importlib.import_module("torch._inductor.decomposition").decompositions.update(self.ways.table())
 
@@ -54,12 +56,16 @@ class InductorStack(EagerStack):
         self._nodes.forget(state)
 
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """See `Stack`; compiles the one operator, 2 to 10 s."""
+        """See `Stack`; compiles the one operator (2 to 10 s), unless the last call was its like."""
         placed, named = self.to_device([list(args), dict(kwargs)])
-        torch.compiler.reset()
-        compiled: Any = torch.compile(self.ways.operator(op), dynamic=False)
+        signature = OneOperator(self.ways.operator(op), placed, named).signature
+        last, compiled = self._last_operator
         with torch.no_grad():
-            compiled(*_copies(placed), **_copies(named))
+            if signature != last:
+                torch.compiler.reset()
+                compiled = torch.compile(self.ways.operator(op), dynamic=False)
+                compiled(*_copies(placed), **_copies(named))
+                self._last_operator = (signature, compiled)
             with self.timed():
                 return compiled(*placed, **named)
 
@@ -68,15 +74,13 @@ class InductorStack(EagerStack):
         return in_one_graph(self, jobs, self._run_graph)
 
     def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
-        placed = [(job.op, self.to_device([list(job.args), dict(job.kwargs)])) for job in jobs]
-        many = ManyOperators([OneOperator(self.ways.operator(op), *given) for op, given in placed])
-        torch.compiler.reset()
-        compiled: Any = torch.compile(many, dynamic=False)
+        placed = [
+            OperatorJob(job.index, job.op, *self.to_device([list(job.args), dict(job.kwargs)]))
+            for job in jobs
+        ]
+        self._last_operator = ("", None)
         with torch.no_grad():
-            compiled(*many.inputs)
-            with self.timed():
-                outputs = compiled(*many.inputs)
-        return many.results(outputs)
+            return run_as_graph(self, placed, _compiled)
 
     def load(self, folder: str, dtype: str) -> Dict[str, Any]:
         """See `Stack`; loads as eager does, scores with the compiled model."""
@@ -120,6 +124,13 @@ class InductorStack(EagerStack):
             compiled(*placed)
         made.run = lambda given: list(compiled(*self.to_device(given)))
         return made
+
+
+def _compiled(many: ManyOperators, inputs: List[torch.Tensor]) -> Run:
+    torch.compiler.reset()
+    compiled: Any = torch.compile(many, dynamic=False)
+    compiled(*inputs)
+    return lambda given: list(compiled(*given))
 
 
 def _copies(value: Any) -> Any:

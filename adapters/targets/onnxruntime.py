@@ -16,7 +16,8 @@ from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.executable import Compiled, Executable, shapes_for_export, words
 from day0_worker.lifted import LiftedNode, LiftedNodes
-from day0_worker.one_operator import ManyOperators, OneOperator
+from day0_worker.one_operator import OneOperator
+from day0_worker.operator_graphs import run_as_graph
 from day0_worker.shelf import ModuleShelf
 
 _PACKAGES = ("onnx", "onnxscript", "transformers")
@@ -85,8 +86,7 @@ class OnnxRuntimeStack(Stack):
         one = OneOperator(self.ways.operator(op), args, kwargs)
         signature, compiled = self._last_operator
         if compiled is None or signature != one.signature:
-            names = [f"input_{index}" for index in range(len(one.inputs))]
-            compiled = self._compile(one, one.inputs, names)
+            compiled = self._compile(one, one.inputs, _names(len(one.inputs)))
             self._last_operator = (one.signature, compiled)
         with self.timed():
             outputs = compiled(one.inputs)
@@ -97,11 +97,7 @@ class OnnxRuntimeStack(Stack):
         return in_one_graph(self, jobs, self._run_graph)
 
     def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
-        many = ManyOperators([OneOperator(self.ways.operator(job.op), job.args, job.kwargs) for job in jobs])
-        compiled = self._compile(many, many.inputs, [f"input_{index}" for index in range(len(many.inputs))])
-        with self.timed():
-            outputs = compiled(many.inputs)
-        return many.results(outputs)
+        return run_as_graph(self, jobs, lambda many, inputs: self._compile(many, inputs, _names(len(inputs))))
 
     def report(self, handle: str) -> Dict[str, Any]:
         """See `Stack`."""
@@ -145,6 +141,10 @@ class OnnxRuntimeStack(Stack):
             return [_tensor(value, kinds[index]) for index, value in enumerate(values)]
 
         return Executable(run, _counted(model.graph, "onnx"), kernels)
+
+
+def _names(count: int) -> List[str]:
+    return [f"input_{index}" for index in range(count)]
 
 
 def _remember_translations() -> None:

@@ -13,7 +13,8 @@ from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
 from day0_worker.executable import Executable, shapes_for_export, words
 from day0_worker.lifted import LiftedNode, LiftedNodes
-from day0_worker.one_operator import ManyOperators, OneOperator
+from day0_worker.one_operator import OneOperator
+from day0_worker.operator_graphs import run_as_graph
 from day0_worker.shelf import ModuleShelf
 
 _ENDS = ("Parameter", "Result", "Constant", "Input", "Output", "Const")
@@ -82,11 +83,7 @@ class OpenVinoStack(Stack):
         return in_one_graph(self, jobs, self._run_graph)
 
     def _run_graph(self, jobs: Sequence[OperatorJob]) -> List[Any]:
-        many = ManyOperators([OneOperator(self.ways.operator(job.op), job.args, job.kwargs) for job in jobs])
-        compiled = self._compiled(many, many.inputs).run
-        with self.timed():
-            outputs = compiled(many.inputs)
-        return many.results(outputs)
+        return run_as_graph(self, jobs, lambda many, inputs: self._compiled(many, inputs).run)
 
     def report(self, handle: str) -> Dict[str, Any]:
         """See `Stack`."""
