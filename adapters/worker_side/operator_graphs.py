@@ -1,4 +1,4 @@
-"""Many operators as one graph; calls that differ in their values alone are one operator of it, run in turn."""
+"""Many operators as one graph; calls that differ in values alone are one operator of it, run in turn."""
 
 from __future__ import annotations
 
