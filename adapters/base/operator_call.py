@@ -36,8 +36,9 @@ class OperatorCall(Value):
         phase: `prefill`, `decode`, `long_prefill` or `sampling`.
         count: calls of this very signature within the phase, over the whole model.
         tokens: that the phase feeds; 0 where that is not known.
-        branch: empty: called always; `padded`: only where the batch is ragged, so that a mask is given; `cpu`
-            or `accelerator`: only where model code that asks for the device's type is told that one.
+        branch: empty: called always; `padded`: only where the batch is ragged, so that a mask is given;
+            `image`: only where the prompt holds an image; `cpu` or `accelerator`: only where model code that
+            asks for the device's type is told that one.
     """
 
     op: str

@@ -21,7 +21,7 @@ from .phase_inputs import (
     takes,
     text_config,
 )
-from .recorder import CaptureOverrun, Recorded, capture_calls, record_phase
+from .recorder import CaptureOverrun, Recorded, capture_calls, record_phase, until_it_fails
 from .sampling import choose_token, generate_without_forwards
 
 __all__ = ["Captured", "capture_calls", "capture_phases", "long_prefill_tokens", "phases_of", "text_config"]
@@ -73,8 +73,9 @@ def phases_of(
     """The phases one after the other; arguments as for `capture_phases`.
 
     Anomalies beside `phase_not_captured`: `decode_without_cache`, a forward that returns no cache, so that
-    each step is another prefill; `shorter_long_prefill`, a forward that unrolls over its tokens;
-    `padding_not_captured`, a phase that does not run with a mask.
+    each step is another prefill; `called_otherwise`, a phase that runs only where the model is called unlike
+    most; `shorter_long_prefill`, a forward that unrolls over its tokens; `padding_not_captured`, a phase that
+    does not run with a mask; `sampling_without_loop`, a model whose own loop around forwards does not run.
     """
     runner = _Runner(model, config, device, report or _ignore)
     was_training = model.training
@@ -119,10 +120,22 @@ class _Runner:
             self.report(_told("decode_without_cache", phase, f"each step is another prefill: {error}"))
             return None
         except Exception as error:  # third-party model code: recorded, and the other phases still count
-            self.report(_not_captured(phase, error))
-            return None
+            return self._cut_short(phase, error)
         self._dispatched[phase] = plain.dispatched
         return Captured(phase, plain.calls + self._padded(phase, plain), plain.functions)
+
+    def _cut_short(self, phase: str, error: Exception) -> Captured | None:
+        """What a phase calls before it fails; the failure is told, so that nothing counts as complete."""
+        self.report(_not_captured(phase, error))
+        if phase == "sampling":
+            return None
+        long = phase == "long_prefill"
+        step = self._step(phase, long_prefill_tokens(self.config) if long else PREFILL_TOKENS)
+        try:
+            found = self._record(replace(step, run=until_it_fails(step.run)))
+        except Exception:  # it fails before the first call: told above
+            return None
+        return Captured(phase, found.calls, found.functions)
 
     def _plain(self, phase: str) -> Recorded:
         """As most models are called; else as the few are that take the whole sequence or keep no cache."""
@@ -137,6 +150,9 @@ class _Runner:
             except Exception:  # neither way: raised again
                 raise error from None  # the usual way of calling says more
             self._form = form
+            how = "the whole sequence beside its cache" if form.whole else "no order to keep a cache"
+            words = f"captured with {how}, since the usual way failed: {_words(error)}"
+            self.report(_told("called_otherwise", phase, words))
             return found
 
     def _padded(self, phase: str, plain: Recorded) -> list[OperatorCall]:
@@ -195,7 +211,9 @@ class _Runner:
 
         try:
             found = self._record(_Step("sampling", 1, _nothing, loop))
-        except Exception:  # third-party loops, and models without one: what a token takes is still known
+        except Exception as error:  # third-party loops, and models without one
+            words = f"one token is chosen without the model's own loop, which failed: {_words(error)}"
+            self.report(_told("sampling_without_loop", "sampling", words))
             found = self._record(_Step("sampling", 1, _nothing, lambda: choose_token(vocabulary)))
         return Captured("sampling", found.calls, found.functions)
 

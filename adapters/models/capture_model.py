@@ -8,12 +8,14 @@ from typing import Any
 from day0_worker.workarounds import announce
 
 from ..base.errors import SkeletonError
+from ..base.operator_call import OperatorCall
 from ..base.operator_capture import Capture, CaptureRequest
 from ..base.values import Anomaly
 from ..workarounds.registry import references
 from .architecture import BuiltModel, build_meta_model, declared_dtype
 from .capture import phases_of
 from .graph_capture import capture_graphs
+from .image_capture import capture_image
 from .merging import merged
 from .static_kernels import kernels_of_config, kernels_of_model, kernels_of_type
 
@@ -65,7 +67,9 @@ def _phases(built: BuiltModel, request: CaptureRequest) -> Iterator[Capture]:
         graphs, anomalies = capture_graphs(built.model, request.device)
         yield Capture(request=request, calls=graphs.calls, anomalies=anomalies, captured_dtype=dtype)
         return
+    plain: list[OperatorCall] = []
     for found in phases_of(built.model, built.model.config, device=request.device, report=anomalies.append):
+        plain += [call for call in found.calls if call.phase == "prefill"]
         yield Capture(
             request=request,
             calls=found.calls,
@@ -74,7 +78,14 @@ def _phases(built: BuiltModel, request: CaptureRequest) -> Iterator[Capture]:
             captured_dtype=dtype,
         )
         anomalies.clear()
-    yield Capture(request=request, anomalies=anomalies, captured_dtype=dtype)
+    calls, functions, parts = capture_image(built.model, built.model.config, request.device, plain)
+    yield Capture(
+        request=request,
+        calls=calls,
+        functions=functions,
+        anomalies=[*anomalies, *parts],
+        captured_dtype=dtype,
+    )
 
 
 def _once_more(config: Mapping[str, Any], request: CaptureRequest, dtype: str) -> Iterator[Capture]:

@@ -59,8 +59,10 @@ class ClaimedDevice:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Answers what no tensor is asked, too: the capability of a CUDA device that is not there."""
+        """Answers what no tensor is asked, too: a CUDA device's capability; an event on a device's stream."""
         with ExitStack() as stack:
+            if self.type != "cpu":
+                stack.enter_context(mock.patch.object(torch, "Event", _Event))
             if self.type == "cuda" and not torch.cuda.is_available():
                 stack.enter_context(
                     mock.patch.object(torch.cuda, "get_device_capability", return_value=CAPABILITY)
@@ -83,6 +85,19 @@ class ClaimedDevice:
         if (move := getattr(tensor, self.type, None)) is not None:  # `x.cuda()`
             answers[move] = _itself
         return answers
+
+
+class _Event:
+    """Stands for an event of a device that is not there: on meta nothing is ever waited for."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Takes what `torch.Event` takes."""
+
+    def record(self, stream: Any = None) -> None:
+        """Nothing runs."""
+
+    def synchronize(self) -> None:
+        """Nothing is waited for."""
 
 
 class _Claiming(TorchFunctionMode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -44,6 +45,10 @@ class ValueOracle(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch'
         if (reply := _REPLIES.get(func)) is not None and _on_meta(args):
             return reply(self, func, args, kwargs)
         return func(*args, **kwargs)
+
+    def creation(self) -> AbstractContextManager[Any]:
+        """What is in force where code makes tensors of numbers; nothing."""
+        return nullcontext()
 
     def scalar(self, dtype: torch.dtype) -> bool | int | float:
         """The answer as a Python number of the tensor's kind."""
@@ -120,6 +125,16 @@ def _to_copy(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mappin
     return torch.full(tuple(args[0].shape), oracle.scalar(dtype), dtype=dtype, device=device)
 
 
+def _copy(oracle: ValueOracle, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """Values that come to the host are what the oracle says."""
+    target: torch.Tensor = args[0]
+    if target.is_meta:
+        plain: torch.Tensor = func(*args, **kwargs)
+        return plain
+    oracle.consulted = True
+    return target.fill_(oracle.scalar(target.dtype))
+
+
 def _without_masks(tensors: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """Boolean masks as the index vectors that they select."""
     plain: list[torch.Tensor | None] = []
@@ -182,6 +197,7 @@ _REPLIES: dict[Any, _Reply] = {
     _aten._unique2.default: _unique,
     _aten.unique_consecutive.default: _unique,
     _aten._to_copy.default: _to_copy,
+    _aten.copy_.default: _copy,
     _aten._grouped_mm.default: _grouped_mm,
     _aten.split_with_sizes.default: _split,
     _aten.index.Tensor: _index,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -180,6 +180,7 @@ def record_phase(
     answers: Sequence[bool] = (True, False),
     tokens: int = 0,
     limit: int | None = None,
+    oracle: type[ValueOracle] = ValueOracle,
 ) -> Recorded:
     """Every distinct operator call of `run`, with the modules that make it and how often it is made.
 
@@ -198,6 +199,7 @@ def record_phase(
         answers: of the oracle.
         tokens: that `run` feeds, written into each call.
         limit: see `Recorder`.
+        oracle: answers what code asks about values.
 
     Raises:
         CaptureOverrun: `run` dispatches too many operators.
@@ -209,15 +211,15 @@ def record_phase(
     claim = ClaimedDevice(device) if device else None
     on_cpu = device == "cpu"
     for answer in answers:
-        oracle = ValueOracle(answer)
+        asked = oracle(answer)
         recorder = Recorder(phase, tokens, limit)
         recorder.on_cpu = on_cpu
         try:
-            _record(model, steps, oracle, recorder, share_layers, claim, made_on_meta)
+            _record(model, steps, asked, recorder, share_layers, claim, made_on_meta)
             runs.append(recorder)
         except Exception as error:  # one branch may lead nowhere; the other one counts
             failures.append(error)
-        if not oracle.consulted:
+        if not asked.consulted:
             break
     if not runs:
         raise failures[0]
@@ -226,6 +228,16 @@ def record_phase(
         _union([recorder.functions() for recorder in runs], lambda call: (call.name, call.implementation)),
         max(recorder.dispatched for recorder in runs),
     )
+
+
+def until_it_fails(run: Callable[[], Any]) -> Callable[[], None]:
+    """`run`, ending where it fails, so that what it called before is kept."""
+
+    def cut_short() -> None:
+        with suppress(Exception):  # third-party model code: whoever asks for this knows that it fails
+            run()
+
+    return cut_short
 
 
 _Steps = tuple[Callable[[], Any], Callable[[], Any]]
@@ -252,6 +264,7 @@ def _record(
             stack.enter_context(RepeatedLayers(model, recorder).installed())
         stack.enter_context(interfaces_told(recorder))
         stack.enter_context(claim.installed() if claim else nullcontext())
+        stack.enter_context(oracle.creation())  # sees devices as the switch points have translated them
         stack.enter_context(SwitchPoints(recorder, claim))
         stack.enter_context(torch.device("meta") if made_on_meta else nullcontext())
         stack.enter_context(oracle)

@@ -65,7 +65,10 @@ def test_a_phase_that_cannot_run_is_told_and_the_others_count() -> None:
 
     told: list[Anomaly] = []
     calls = capture_phases(NoCache(), model.config, report=told.append)
-    assert [(anomaly.code, anomaly.subject) for anomaly in told] == [("decode_without_cache", "decode")]
+    assert [(anomaly.code, anomaly.subject) for anomaly in told] == [
+        ("decode_without_cache", "decode"),
+        ("sampling_without_loop", "sampling"),  # a plain module has no `generate`
+    ]
     assert {call.phase for call in calls} == {"prefill", "long_prefill", "sampling"}
 
 
