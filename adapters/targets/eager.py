@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from day0_worker import NodeRun, Stack, StackError, describing, host_fallback, loading, ranks
+from day0_worker.kept_inputs import changed_inputs, kept_inputs
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf
 
@@ -87,8 +88,12 @@ class EagerStack(Stack):
         if self.device != "cpu":
             self._watch(op, function, args, kwargs)
         placed, named = self.to_device([list(args), dict(kwargs)])
+        kept = kept_inputs(function, placed, named)
         with self.timed(), torch.no_grad(), self.ways.active():
-            return function(*placed, **named)
+            result = function(*placed, **named)
+        for name in changed_inputs(kept):
+            self.remark("input_changed", op, f"{op} wrote over its argument {name}")
+        return result
 
     def _watch(self, op: str, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Runs it on tensors of its own, once for each tuple of dtypes, to see whether the host computes."""

@@ -9,10 +9,11 @@ import torch
 
 from day0_worker.operators import call_dtype, resolve, with_strides
 
-SPREADS = ("unit", "wide", "large", "odd")
+SPREADS = ("unit", "wide", "large", "odd", "masked")
 """Ranges of floating inputs: standard normal; magnitudes from 1e-3 to 20 with either sign, in which a
 function that is clamped or approximated outside a small range shows it; whole numbers up to 3000, far beyond
-what activations reach, mixed with tiny ones; zeros, infinities and NaN among ordinary values."""
+what activations reach, mixed with tiny ones; zeros, infinities and NaN among ordinary values; minus infinity in a third of the
+places, as a mask leaves it, and never in all along `dim`."""
 
 _CHOSEN = {
     "large": (1e-4, -1e-4, 1.0, -1.0, 48.0, -48.0, 192.0, -192.0, 3072.0, -3072.0),
@@ -154,6 +155,11 @@ def _floats(request: Request, slot: Slot) -> torch.Tensor:
     if request.spread in _CHOSEN and base not in _NARROW:
         values = torch.tensor(_CHOSEN[request.spread])
         normal = values[torch.randint(0, len(values), slot.shape, generator=request.generator)]
+    elif request.spread == "masked":
+        seen = torch.rand(slot.shape, generator=request.generator) < 0.7
+        if slot.shape:
+            seen.narrow(request.number("dim", -1), 0, 1).fill_(True)
+        return torch.where(seen, normal, -math.inf)
     elif request.spread == "wide" and base not in _NARROW:
         exponent = torch.rand(slot.shape, generator=request.generator)
         magnitude = torch.exp(math.log(1e-3) + exponent * (math.log(_WIDEST) - math.log(1e-3)))

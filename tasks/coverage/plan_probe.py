@@ -80,6 +80,8 @@ def further(need: Need, example: OperatorCall) -> list[Trial]:
         shapes.insert(0, Asked(largest, SEED, "unit", PROBE_LARGEST))
     trials = [Trial(need.key, "signatures", asked) for asked in shapes]
     trials += [Trial(need.key, "ranges", Asked(example, SEED, spread)) for spread in spreads(example)]
+    # Other values in the same shapes: a result that is kept of the first call shows.
+    trials.append(Trial(need.key, "ranges", Asked(example, SEED + 1, "unit")))
     for one in varied(example):
         trials.append(Trial(need.key, "attributes", Asked(one.call, SEED, "unit"), one.attribute, one.value))
     return trials
@@ -112,7 +114,9 @@ def spreads(call: OperatorCall) -> Sequence[str]:
     # Beyond what an integer or fp8 holds, a cast has no defined value.
     narrow = any(dtype.startswith("fp8") for dtype in call.dtypes)
     narrow |= bool(call.result_dtype) and call.result_dtype not in _HALVES_AND_MORE
-    return ("wide",) if narrow else ("wide", "large", "odd")
+    if narrow:
+        return ("wide",)
+    return ("wide", "large", "odd", "masked") if name in _RANGED else ("wide", "large", "odd")
 
 
 def _size(call: OperatorCall) -> float:

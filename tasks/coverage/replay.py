@@ -94,6 +94,9 @@ def judge(
         reason = f"{found.reason} ({trial.asked.spread} inputs)"
         layer = "compiler" if layer_of(spec.stack, "missing_operator") == "compiler" else "library"
         return Outcome(trial, call, "wrong", reason, layer, outputs=outputs, **facts)
+    changed = next((one for one in answer.anomalies if one.code == "input_changed"), None)
+    if changed is not None:
+        return Outcome(trial, call, "wrong", _line(changed.message), "library", **facts)
     fallback = next((one for one in answer.anomalies if one.code == "cpu_fallback"), None)
     if fallback is not None:
         reason = _line(f"it ran on the host: {fallback.evidence or fallback.message}")

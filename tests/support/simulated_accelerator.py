@@ -18,6 +18,7 @@ import torch
 
 from day0.adapters.targets.eager import EagerStack
 from support.simulated_device import Device, register, values_of
+from support.subtle_faults import SUBTLE
 
 FAULTS = (
     "missing",
@@ -30,6 +31,7 @@ FAULTS = (
     "slow",
     "fallback",
     "double",
+    *SUBTLE,
 )
 _SHORT = {"torch.bfloat16": "bf16", "torch.float32": "fp32", "torch.float16": "fp16"}
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
@@ -51,6 +53,7 @@ class SimulatedAccelerator(EagerStack):
         self._fault_of = {
             entry: fault for fault in FAULTS if fault in options for entry in options[fault].split()
         }
+        self._past: dict[str, dict[str, Any]] = {}
         self._ignored = {
             entry.rpartition(":")[0]: entry.rpartition(":")[2]
             for entry, fault in self._fault_of.items()
@@ -85,6 +88,9 @@ class SimulatedAccelerator(EagerStack):
         _BEFORE.get(fault, _nothing)(op)
         if fault == "clamp":
             args = [args[0].clamp(max=8.0), *args[1:]]
+        if fault in SUBTLE:
+            past = self._past.setdefault(op, {})
+            return SUBTLE[fault](lambda given, named: run(op, given, named), args, kwargs, past)
         result = run(op, args, kwargs)
         return result * 1.05 if fault == "wrong" else result
 

@@ -83,7 +83,7 @@ def test_the_largest_and_the_most_different_calls_are_tried_too() -> None:
     assert example_of(need).asked.call == example
     assert others(need) == [large, ragged]
     checks = [trial.check for trial in further(need, example)]
-    assert checks == ["signatures", "signatures"]
+    assert checks == ["signatures", "signatures", "ranges"]
 
 
 def test_ranges_are_for_functions_of_single_values() -> None:
