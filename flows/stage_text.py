@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from day0.reports.words import (
@@ -11,9 +12,10 @@ from day0.reports.words import (
     percent_text,
     seconds_text,
 )
-from day0.tasks.coverage.record import CoverageRecord
+from day0.tasks.coverage.record import CoverageFacts, CoverageRecord
 from day0.tasks.minimal.record import MinimalRecord
 from day0.tasks.numerics.record import NumericsRecord
+from day0.tasks.outcomes import RAN
 from day0.tasks.plan.record import PlanRecord
 from day0.tasks.record import StageRecord
 from day0.tasks.scale.record import ScaleRecord
@@ -66,9 +68,30 @@ def _coverage(record: CoverageRecord) -> Iterator[str]:
         yield f"{'->' if one.chosen else '  '} {options}: {found}"
     for chosen in facts.chosen:
         yield f"later stages run with {chosen.id}"
+    yield from _kinds(facts)
     for name, path in sorted(record.files.items()):
         if name.startswith("repro "):
             yield f"script: {path}"
+
+
+def _kinds(facts: CoverageFacts) -> Iterator[str]:
+    """What became of one node of each kind: the numbers, and what is not plain about any of them."""
+    for phase in dict.fromkeys(kind.phase for kind in facts.kinds):
+        counted = Counter(kind.outcome for kind in facts.kinds if kind.phase == phase)
+        yield f"kinds of nodes in {phase}: {', '.join(f'{count} {what}' for what, count in counted.items())}"
+    for kind in facts.kinds:
+        about = f"with {kind.reduced}" if kind.reduced else ""
+        if about or kind.outcome != RAN:
+            told = "; ".join(filter(None, (about, kind.detail)))
+            yield f"{kind.outcome:<9} {kind.node} {kind.phase}: {told}"
+    if facts.dynamic:
+        answers = Counter(sizes.answer for sizes in facts.dynamic)
+        yield f"in other sizes: {', '.join(f'{count} {what}' for what, count in answers.items())}"
+    for sizes in facts.dynamic:
+        failed = [f"{one.case}: {one.outcome}" for one in sizes.failures]
+        if failed or sizes.recompiled:
+            anew = [f"compiled anew for {', '.join(sizes.recompiled)}"] if sizes.recompiled else []
+            yield f"{sizes.answer:<9} {sizes.node}: {'; '.join([*anew, *failed])}"
 
 
 def _minimal(record: MinimalRecord) -> Iterator[str]:

@@ -38,7 +38,7 @@ def _block(report: Report, index: int, result: TargetResult, record: CoverageRec
         lead=_lead(facts) if facts.ops else why_nothing(record, "No operator was captured."),
         stats=_stats(ledger, record) if facts.ops else (),
         figures=[_bar(facts, slug)] if facts.ops else (),
-        tables=[settle(table) for table in coverage_tables(ledger, facts, slug, index, limit)],
+        tables=[settle(table) for table in coverage_tables(ledger, record, slug, index, limit)],
         passages=passages(facts, slug),
         sources=ledger.sources,
         reused=reused(report, "coverage", result),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from day0.tasks.coverage.record import CoverageFacts
+from day0.tasks.coverage.record_kinds import KindCompile, KindSeconds
 
 from ..words import listed
 from .ledger import Ledger
@@ -18,14 +21,16 @@ _ANSWERS = {
 _UNFOLDED = 12
 
 
-def kind_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
-    """One row a kind and phase: outcome, deviation, operators before and kernels after."""
+def kind_table(ledger: Ledger, facts: CoverageFacts, seconds: Sequence[KindSeconds], slug: str) -> Table:
+    """One row a kind and phase: outcome, deviation, operators before, kernels after, and what it took."""
     rows = []
+    took = {(one.node, one.phase): one for one in seconds}
     for place, kind in enumerate(facts.kinds):
         look = "pass" if kind.outcome == "ran" else "unverified" if kind.outcome == "not_run" else "fail"
         at = f"/kinds/{place}"
         before = ledger.derived(sum(kind.operators.values()), "exact", "sum", f"{at}/operators")
         after = ledger.derived(sum(kind.kernels.values()), "exact", "sum", f"{at}/kernels")
+        times = took.get((kind.node, kind.phase))
         named = " ".join(part for part in (kind.op, kind.dtype, kind.shape) if part)
         rows.append(
             Row(
@@ -33,12 +38,14 @@ def kind_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
                     Cell(kind.node, code=True, status=look),
                     ledger.cell(f"{at}/nodes", "exact"),
                     Cell(kind.phase),
-                    Cell(kind.outcome),
+                    Cell(kind.outcome + (f" ({kind.grade})" if kind.grade == "inherited" else "")),
                     ledger.cell(f"{at}/deviation", "number"),
                     before if kind.operators else Cell(""),
                     after if kind.kernels else Cell(""),
+                    ledger.measured(times.compile, "seconds") if times else Cell(""),
+                    ledger.measured(times.run, "seconds") if times else Cell(""),
                     Cell(named, code=True),
-                    Cell(kind.detail or listed(list(kind.breaks), 2) if kind.detail or kind.breaks else ""),
+                    Cell("; ".join(_remarks(kind))),
                 ],
                 status="" if look == "pass" else look,
             )
@@ -54,6 +61,8 @@ def kind_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
             Column("Deviation", True, help="relative L2 from the CPU in the same dtype"),
             Column("Operators", True, help="in the graph that the compiler was given"),
             Column("Kernels", True, help="executed in their place"),
+            Column("Compiling", True, help="until the first answer, when it was compiled"),
+            Column("Running", True, help="of the execution alone"),
             Column("Named by the error"),
             Column("Detail"),
         ],
@@ -62,8 +71,17 @@ def kind_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
     )
 
 
+def _remarks(kind: KindCompile) -> Iterator[str]:
+    if kind.reduced:
+        yield f"with {kind.reduced}"
+    if kind.detail:
+        yield kind.detail
+    if kind.breaks:
+        yield listed(list(kind.breaks), 2)
+
+
 def size_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
-    """One row a kind: whether one graph serves other lengths, batches and paddings."""
+    """One row a kind: whether one graph serves other sizes, and which of them run at all."""
     rows = []
     for place, kind in enumerate(facts.dynamic):
         failures = [f"{one.case}: {one.outcome}" for one in kind.failures]
@@ -72,10 +90,11 @@ def size_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
             Row(
                 [
                     Cell(kind.node, code=True, status=look),
-                    Cell(kind.answer),
+                    Cell(kind.answer + (f" ({kind.grade})" if kind.grade == "inherited" else "")),
                     ledger.cell(f"/dynamic/{place}/graphs", "exact"),
                     Cell(listed(list(kind.recompiled), 3) if kind.recompiled else ""),
                     Cell(listed(failures, 3) if failures else ""),
+                    Cell(listed(list(kind.ran), 20) if kind.ran else ""),
                     Cell(kind.fixed or (listed(list(kind.untested), 2) if kind.untested else "")),
                 ],
                 status="" if look == "pass" else look,
@@ -90,6 +109,7 @@ def size_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
             Column("Graphs", True, help="compiled over all cases"),
             Column("Compiled anew for"),
             Column("Failed"),
+            Column("Ran"),
             Column("Why"),
         ],
         rows=rows,

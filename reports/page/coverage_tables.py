@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from day0.tasks.coverage.record import CoverageFacts, CoveredOp, Gap
+from day0.tasks.coverage.record import CoverageFacts, CoverageRecord, CoveredOp, Gap
 
 from ..words import listed
 from .coverage_kinds import kind_table, size_table
@@ -33,9 +33,10 @@ _SHORT = 30
 
 
 def coverage_tables(
-    ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit: int
+    ledger: Ledger, record: CoverageRecord, slug: str, index: int, limit: int
 ) -> Iterable[Table]:
     """The block's tables in the order in which a person needs them, empty ones left out."""
+    facts = record.facts
     if facts.new_since_registry:
         yield _new_table(facts, slug, index, limit)
     if facts.gaps:
@@ -43,7 +44,7 @@ def coverage_tables(
     if facts.alternatives:
         yield _alternative_table(ledger, facts, slug)
     if facts.kinds:
-        yield kind_table(ledger, facts, slug)
+        yield kind_table(ledger, facts, record.observations.kinds, slug)
     if facts.dynamic:
         yield size_table(ledger, facts, slug)
     if facts.kernels:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from day0.adapters.base.errors import Day0Error
-from day0.adapters.base.progress import Progress
+from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target_spec import TargetSpec
 
 from ..finding import Finding, Subject, make_finding
 from ..outcomes import RAN
 from ..thresholds import KIND_DEVIATION, KIND_DEVIATION_DEFAULT
-from .knowledge import Knowledge
-from .record_kinds import KindCompile, KindShapes
+from .kind_facts import NO_TIME, compiled_facts, is_known, seconds_of, size_facts
+from .kind_rows import KindRows, KindsOn
+from .knowledge import KeepKinds, Knowledge, OpenTarget
+from .question import Question
+from .record_kinds import KindCompile, KindSeconds, KindShapes
 
 _FOR_SIZES = 0.5
 """Share of what time is left after compiling for trying other sizes."""
@@ -28,12 +31,12 @@ class Compiled:
     Attributes:
         kinds: each in prefill and decode; empty where they were not tried.
         dynamic: each over other sizes; empty where the target compiles nothing.
-        reason: why they were not tried.
+        seconds: what each took.
     """
 
     kinds: Sequence[KindCompile] = ()
     dynamic: Sequence[KindShapes] = ()
-    reason: str = ""
+    seconds: Sequence[KindSeconds] = ()
 
     def checked(self, dtype: str) -> str:
         """`each of its N kinds of nodes ran on the target`; empty where one did not, or is far off."""
@@ -51,36 +54,86 @@ def fault(kind: KindCompile, dtype: str) -> str:
     return "" if off <= limit else f"deviates by {off:.2g}, {limit:.2g} allowed"
 
 
-def run_kinds(
-    skeleton: Callable[[], Skeleton], spec: TargetSpec, knowledge: Knowledge, progress: Progress
-) -> Compiled:
-    """Compiles and runs one node of each kind, then in other sizes, while time is left.
+def run_kinds(question: Question, spec: TargetSpec, knowledge: Knowledge) -> Compiled:
+    """One node of each kind, compiled and run, and in other sizes: as known, or tried while time is left.
+
+    What is known is read, and starts no worker.
 
     Args:
-        skeleton: builds the model's structure.
+        question: with the model's structure.
         spec: the target with what was chosen.
         knowledge: opens it, and holds the time left.
+    """
+    assert question.skeleton is not None, "whoever asks for kinds says which model"
+    try:
+        skeleton = question.skeleton()
+    except Day0Error:  # the minimal run says so of the same model
+        return Compiled()
+    dtype = spec.dtype or skeleton.dtype
+    on = KindsOn(spec, dtype, knowledge.fingerprint, question.config_digest)
+    rows, reason = question.kind_rows, NO_TIME
+    if not is_known(on, rows, skeleton) and knowledge.left > 0:
+        began = time.monotonic()
+        rows, reason = try_kinds(
+            skeleton,
+            on,
+            rows,
+            open_target=knowledge.open,
+            seconds=knowledge.left,
+            memory=question.memory,
+            keep=question.keep_kinds,
+            progress=question.progress,
+        )
+        knowledge.timed(began)
+    kinds = compiled_facts(on, rows, skeleton, reason)
+    return Compiled(kinds, size_facts(on, rows, skeleton), seconds_of(on, rows, skeleton))
+
+
+def try_kinds(
+    skeleton: Skeleton,
+    on: KindsOn,
+    rows: KindRows,
+    *,
+    open_target: OpenTarget,
+    seconds: float,
+    memory: int,
+    keep: KeepKinds | None = None,
+    progress: Progress = silent,
+) -> tuple[KindRows, str]:
+    """Tries what is not known of a model's kinds: each compiled and run, then in other sizes.
+
+    Args:
+        skeleton: of the model.
+        on: which target, in which dtype, under which fingerprint.
+        rows: what is known.
+        open_target: opens the target.
+        seconds: in all; a node that has begun is waited for.
+        memory: bytes that the worker may take.
+        keep: receives new rows as they come.
         progress: told of each node.
+
+    Returns:
+        What is known afterwards, and why the rest is not.
     """
     from .dynamic_shapes import sweep_shapes
     from .kind_walk import KindWalk
-    from .kinds import compile_kinds
+    from .kinds import Trials, compile_kinds
 
     began = time.monotonic()
-    left = knowledge.left
     try:
-        built = skeleton()
-        walk = KindWalk(built, spec.dtype or built.dtype, spec.options)
-        with knowledge.open(spec) as target:
-            kinds = compile_kinds(walk, target, seconds=left, progress=progress)
-            rest = (left - (time.monotonic() - began)) * _FOR_SIZES
-            ran = any(kind.outcome == RAN for kind in kinds)
-            dynamic = sweep_shapes(walk, target, seconds=rest, progress=progress) if ran and rest > 0 else []
+        with KindWalk(skeleton, on.dtype, on.spec.options, memory) as walk, open_target(on.spec) as target:
+            trials = Trials(walk, target, on, rows, began + seconds, keep, progress)
+            target.describe()  # starts the worker, whose start is no part of what a kind takes
+            try:
+                compile_kinds(trials)
+                left = began + seconds - time.monotonic()
+                trials.until = time.monotonic() + left * _FOR_SIZES
+                sweep_shapes(trials)
+            finally:
+                rows = trials.rows
     except Day0Error as error:
-        return Compiled(reason=error.message)
-    finally:
-        knowledge.timed(began)
-    return Compiled(tuple(kinds), tuple(dynamic))
+        return rows, error.message
+    return rows, NO_TIME
 
 
 def findings_of_kinds(spec: TargetSpec, dtype: str, compiled: Compiled) -> Iterator[Finding]:

@@ -1,213 +1,189 @@
-"""Which sizes a target takes without compiling anew: lengths, batches and paddings, one node of each kind."""
+"""Which sizes a target takes without compiling anew: one node of each kind in every case of `size_cases`."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from day0.adapters.base.errors import Day0Error, UnsupportedError, WorkerError
-from day0.adapters.base.progress import Progress, silent
-from day0.adapters.base.skeleton import Node
-from day0.adapters.base.target import CompileReport, Target
+from day0.adapters.base.target import CompileReport
+from day0_worker.stack import StackError
 
-from ..outcomes import detail_of, outcome_of
-from ..thresholds import SWEEP_LENGTH
-from .kind_walk import KindWalk, batch
-from .kinds import place_of, run_kind
-from .record_kinds import KindShapes, ShapeFailure
+from ..outcomes import RAN, detail_of, outcome_of
+from .kind_facts import ALIKE, UNCOMPILED, UNTESTED, is_open
+from .kind_walk import FirstCall, KindWalk, batch
+from .kinds import Trials, place_of, run_kind
+from .size_cases import Case, before, cases_of, changed, sized
 
-LENGTHS = (1, 7, 127, 128, 129)
 _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61)
-_SEQUENCES = 2
-
-
-@dataclass(frozen=True)
-class Case:
-    """One forward of the sweep.
-
-    Attributes:
-        name: as the record has it.
-        sequences: in the batch.
-        length: of each.
-        padding: tokens of padding before the shortest one.
-        experts: whether it is for kinds with experts only: fewer tokens than leave none of them idle.
-    """
-
-    name: str
-    sequences: int
-    length: int
-    padding: int = 0
-    experts: bool = False
-
-    @property
-    def mask(self) -> list[list[int]] | None:
-        """1 for tokens, 0 for padding, which grows with the row; None without."""
-        if not self.padding:
-            return None
-        rows = range(self.sequences)
-        pads = [self.padding * row // max(1, self.sequences - 1) for row in rows]
-        return [[0] * pad + [1] * (self.length - pad) for pad in pads]
 
 
 @dataclass
 class _Seen:
-    graphs: int = 0
-    recompiled: list[str] = field(default_factory=list)
-    failures: list[ShapeFailure] = field(default_factory=list)
-    untested: list[str] = field(default_factory=list)
+    """What a kind's graphs of one phase were, in this worker."""
+
     report: CompileReport = field(default_factory=CompileReport)
     trees: set[str] = field(default_factory=set)
 
 
-def sweep_shapes(
-    walk: KindWalk, target: Target, *, seconds: float, progress: Progress = silent
-) -> list[KindShapes]:
+@dataclass(frozen=True)
+class _Sweep:
+    trials: Trials
+    sizes: tuple[int, int]
+    seen: dict[tuple[str, str], _Seen] = field(default_factory=dict)
+
+
+def sweep_shapes(trials: Trials) -> None:
     """Runs the first node of each kind in other sizes than it was compiled for.
 
     Length and batch of the example are sizes that no other dimension has, and the target is told that they
-    vary. Padding gives a node a mask it had not before: that this makes another graph is no recompilation.
-
-    Args:
-        walk: over the model, in the target's dtype and with its options.
-        target: with the capability `fragment`; one that compiles nothing has no answers here.
-        seconds: in all; a node that has begun is waited for.
-        progress: told of each case.
+    vary. Padding gives a node a mask it had not before: that this makes another graph is no recompilation. A
+    kind that failed in prefill is not asked, nor is what an earlier run has learnt.
     """
-    until = time.monotonic() + seconds
-    sequences, length = example_sizes(walk)
-    example = Case("example", sequences, length)
-    cases = [example, *_cases(walk.skeleton.config, example)]
-    seen = {kind: _Seen() for kind in walk.firsts}
+    sweep = _Sweep(trials, example_sizes(trials.walk))
+    cases = cases_of(trials.walk.skeleton.config)
     for place, case in enumerate(cases):
-        progress(f"coverage {target.spec} shapes", place, len(cases), case.name)
-        done = set()
-        try:
-            for node, ran in _runs(walk, target, case, (length, sequences), seen, until):
-                done.add(node.kind)
-                if ran is None:
-                    return []
-        except Day0Error as error:
-            for kind in set(seen) - done:
-                seen[kind].untested.append(f"{case.name}: {detail_of(error)}")
-    return [_answer(node, seen[kind]) for kind, node in walk.firsts.items()]
+        if trials.late:
+            return
+        trials.progress(f"coverage {trials.target.spec} sizes", place, len(cases), case.name)
+        later = [case, *(other for other in cases[place:] if case in before(other))]
+        kinds = {
+            kind
+            for kind, node in trials.walk.firsts.items()
+            if case.concerns(node) and any(is_open(trials.on, trials.rows, node, other) for other in later)
+        }
+        if kinds and case.widths:
+            _run_other_widths(trials, case, kinds)
+        elif kinds:
+            _run(sweep, sized(case, *sweep.sizes), kinds)
 
 
 def example_sizes(walk: KindWalk) -> tuple[int, int]:
     """Sequences and length of the example: numbers that are no size of a weight and not in the config."""
-    taken = {size for each in walk.weights.values() for value in each.values() for size in value.shape}
-    taken |= set(_numbers(walk.skeleton.config))
+    taken = walk.sizes | set(_numbers(walk.skeleton.config))
     free = [prime for prime in _PRIMES if prime not in taken and prime + 1 not in taken]
     return (free[0], free[1]) if len(free) > 1 else (_PRIMES[0], _PRIMES[1])
 
 
-def _cases(config: Mapping[str, Any], example: Case) -> Iterator[Case]:
-    for length in LENGTHS:
-        yield Case(f"length {length}", _SEQUENCES, length)
-    window = _window(config)
-    if window:
-        yield Case(f"length {window + 1}, beyond the window", 1, window + 1)
-    yield Case("batch 1", 1, 7)
-    yield Case("batch 3", 3, 7)
-    yield Case("one token, idle experts", 1, 1, experts=True)
-    # The first has the example's sizes: a mask makes another graph, which is then compiled for all sizes.
-    yield replace(example, name="ragged, padded by up to 5", padding=5)
-    yield Case("ragged, padded by up to 100", _SEQUENCES, 127, padding=100)
-
-
-def _runs(
-    walk: KindWalk,
-    target: Target,
-    case: Case,
-    varying: Sequence[int],
-    seen: Mapping[str, _Seen],
-    until: float,
-) -> Iterator[tuple[Node, CompileReport | None]]:
-    """Each kind in one case, noted in `seen`; None where the target compiles nothing."""
-    limit = int(walk.skeleton.config.get("max_position_embeddings") or case.length)
-    state = f"day0: shapes {case.name}"
-    if case.length > min(limit, SWEEP_LENGTH):
-        raise Day0Error(f"longer than {min(limit, SWEEP_LENGTH)} tokens", code="E463")
-    tokens = batch(walk.skeleton.config, case.sequences, case.length)
+def _run_other_widths(trials: Trials, case: Case, kinds: set[str]) -> None:
+    """A case of other widths, whose model is another one: its graphs say nothing of the model's own."""
+    walk = trials.walk
+    skeleton = walk.skeleton.model_copy(update={"config": changed(walk.skeleton.config, case.widths or {})})
     try:
-        for node, call, _ in walk.calls(tokens, state=state, mask=case.mask):
-            known = seen[node.kind]
-            if case.experts and node.feed_forward != "moe":
-                yield node, known.report
-                continue
-            if time.monotonic() >= until:
-                known.untested.append(f"{case.name}: no time was left")
-                yield node, known.report
-                continue
-            try:
-                ran = run_kind(walk, target, node, call, mode="prefill", state=state, varying=varying)
-            except (WorkerError, UnsupportedError) as error:
-                known.failures.append(_failure(case, error))
-                yield node, known.report
-                continue
-            if ran.report is not None:
-                _note(known, case, ran.report, str(call.tree))
-            yield node, ran.report
+        with KindWalk(skeleton, walk.dtype, walk.options, walk.memory) as other:
+            inner = replace(trials, walk=other)
+            firsts = {kind: walk.firsts[kind] for kind in kinds}
+            same = {kind for kind, node in firsts.items() if other.shapes(node) == walk.shapes(node)}
+            for kind in same:
+                inner.note(firsts[kind], case.name, ALIKE)
+            _run(_Sweep(inner, example_sizes(other)), case, kinds - same)
+            trials.rows = inner.rows
+    except (Day0Error, StackError) as error:  # not every model can be built so
+        for kind in kinds:
+            trials.note(walk.firsts[kind], case.name, UNTESTED, " ".join(str(error).split()))
+
+
+def _run(sweep: _Sweep, case: Case, kinds: Set[str]) -> None:
+    """One case, all of these kinds."""
+    trials, left = sweep.trials, set(kinds)
+    config, state = trials.walk.skeleton.config, f"day0: sizes {case.name}"
+    tokens = batch(config, case.sequences, case.length)
+    try:
+        for first in _calls(trials, left, tokens, state, mask=case.mask):
+            if not case.decode:
+                left.discard(first.node.kind)
+                _try(sweep, first, case, state)
+            elif not _filled(sweep, first, case, state):
+                left.discard(first.node.kind)
+        if case.decode and left:
+            for first in _calls(trials, left, batch(config, case.sequences, 1), state, decode=True):
+                left.discard(first.node.kind)
+                _try(sweep, first, case, state)
+    except Day0Error as error:
+        for kind in left:
+            trials.note(trials.walk.firsts[kind], case.name, UNTESTED, detail_of(error))
     finally:
-        walk.forget(state)
+        trials.walk.forget(state)
 
 
-def _note(known: _Seen, case: Case, report: CompileReport, tree: str) -> None:
-    """What one run changed; a worker that began anew counts from nothing."""
-    new = report.graphs - known.report.graphs if report.graphs >= known.report.graphs else report.graphs
-    known.graphs += new
-    if new and tree in known.trees:
-        known.recompiled.append(case.name)
+def _calls(
+    trials: Trials, kinds: set[str], tokens: Sequence[Sequence[int]], state: str, **how: Any
+) -> Iterator[FirstCall]:
+    """The calls of these kinds, no further than the last of them; when it is late, none of them is left."""
+    waiting = set(kinds)
+    for first in trials.walk.calls(tokens, state=state, **how):
+        if trials.late:
+            kinds.clear()
+            return
+        if first.node.kind in waiting:
+            waiting.remove(first.node.kind)
+            yield first
+        if not waiting:
+            return
+
+
+def _filled(sweep: _Sweep, first: FirstCall, case: Case, state: str) -> bool:
+    """Whether the target filled the cache that a decode step needs; here it is filled, too."""
+    first.expected()
+    try:
+        _asked(sweep, first, replace(case, decode=False), state)
+    except (WorkerError, UnsupportedError) as error:
+        reason = f"the tokens before it failed: {detail_of(error)}"
+        sweep.trials.note(first.node, case.name, outcome_of(error), reason, **place_of(error))
+        return False
+    return True
+
+
+def _try(sweep: _Sweep, first: FirstCall, case: Case, state: str) -> None:
+    trials, node = sweep.trials, first.node
+    try:
+        report, new, anew = _asked(sweep, first, case, state)
+    except (WorkerError, UnsupportedError) as error:
+        trials.note(node, case.name, outcome_of(error), detail_of(error), **place_of(error))
+        return
+    if report is None:
+        trials.note(node, case.name, UNCOMPILED)
+        return
+    trials.note(
+        node,
+        case.name,
+        RAN,
+        graphs=new,
+        anew=anew and not case.widths,
+        breaks=report.breaks,
+        fixed=report.fixed,
+    )
+
+
+def _asked(sweep: _Sweep, first: FirstCall, case: Case, state: str) -> tuple[CompileReport | None, int, bool]:
+    """What was compiled so far, how many graphs are new, and whether there was one for other sizes before.
+
+    What the target gives is what the nodes after it take: it says nothing of values, and on a processor the
+    same again is most of a long case's time.
+    """
+    sequences, length = sweep.sizes
+    mode = "decode" if case.decode else "prefill"
+    varying = (length, length + 1, sequences) if case.decode else (length, sequences)
+    trials, node = sweep.trials, first.node
+    ran = run_kind(trials.walk, trials.target, node, first.call, mode=mode, state=state, varying=varying)
+    if first.output is None and ran.answer.outputs.tensors:
+        first.output = ran.answer.outputs
+    if ran.report is None:
+        return None, 0, False
+    known = sweep.seen.setdefault((node.kind, mode), _Seen())
+    # A worker that began anew counts from nothing.
+    graphs = ran.report.graphs
+    new = graphs - known.report.graphs if graphs >= known.report.graphs else graphs
+    tree = str(first.call.tree)
+    anew = bool(new) and tree in known.trees
+    known.report = ran.report
     known.trees.add(tree)
-    breaks = tuple(dict.fromkeys([*known.report.breaks, *report.breaks]))
-    known.report = report.model_copy(update={"breaks": breaks, "fixed": known.report.fixed or report.fixed})
+    return ran.report, new, anew
 
 
-def _failure(case: Case, error: Day0Error) -> ShapeFailure:
-    return ShapeFailure(
-        case=case.name, outcome=outcome_of(error), op=place_of(error)["op"], detail=detail_of(error)
-    )
-
-
-def _answer(node: Node, seen: _Seen) -> KindShapes:
-    # torch compiles for a size of 1 apart from all others, whatever it is told (its `0/1 specialisation`).
-    others = [name for name in seen.recompiled if name not in _ONES]
-    if not seen.trees:
-        answer = "failed" if seen.failures else "unknown"
-    elif seen.report.breaks:
-        answer = "fallback"
-    else:
-        answer = "static" if seen.report.fixed or others else "dynamic"
-    return KindShapes(
-        kind=node.kind,
-        node=node.name,
-        role=node.role,
-        answer=answer,
-        graphs=seen.graphs,
-        recompiled=seen.recompiled,
-        fixed=seen.report.fixed,
-        breaks=seen.report.breaks,
-        failures=seen.failures,
-        untested=seen.untested,
-    )
-
-
-_ONES = ("length 1", "batch 1", "one token, idle experts")
-
-
-def _window(config: Mapping[str, Any]) -> int:
-    """Tokens that a sliding or chunked attention sees; 0 where all see all."""
-    text = config.get("text_config")
-    part = {**config, **text} if isinstance(text, Mapping) else config
-    for name in ("sliding_window", "attention_chunk_size", "local_attention_window_size"):
-        if isinstance(part.get(name), int) and part.get("use_sliding_window", True):
-            return int(part[name])
-    return 0
-
-
-def _numbers(value: Any) -> Iterator[int]:
-    if isinstance(value, Mapping):
+def _numbers(value: object) -> Iterator[int]:
+    if isinstance(value, dict):
         for item in value.values():
             yield from _numbers(item)
     elif isinstance(value, list | tuple):

@@ -115,7 +115,9 @@ def judge(question: Question, knowledge: Knowledge) -> Judgement:
         best = smallest(judged)
         ways = remodelled(gaps_in(best), question.spec, question.config)
         if ways:
-            judged += _others([{**best.options, "with": way} for way in ways], question, knowledge)
+            bases = [best.options] if best is named else [best.options, {}]
+            more = [{**base, "with": way} for way in ways for base in bases]
+            judged += _others(more, question, knowledge)
             best = smallest(judged)
         spec = with_options(question.spec, best.options)
         works, failed = try_ways(gaps_in(best), knowledge, spec, question.config)
@@ -129,8 +131,8 @@ def _run(judgement: Judgement, question: Question, knowledge: Knowledge) -> Judg
     spec = with_chosen(question.spec, chosen)
     compiled = Compiled()
     wanted = bool(chosen) or spec.stack in GRAPH_STACKS
-    if wanted and question.skeleton is not None and question.runs_nodes and knowledge.left > 0:
-        compiled = run_kinds(question.skeleton, spec, knowledge, question.progress)
+    if wanted and question.skeleton is not None and question.runs_nodes:
+        compiled = run_kinds(question, spec, knowledge)
     checked = ""
     if judgement.switched:
         dtype = spec.dtype or question.capture.captured_dtype

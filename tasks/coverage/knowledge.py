@@ -12,13 +12,19 @@ from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.target import Target, TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.registries.registry import Known, Registry
+from day0.adapters.registries.row import RegistryRow
 
+from .kind_rows import KindRows
 from .needs import Need, group
 
 OpenTarget = Callable[[TargetSpec], AbstractContextManager[Target]]
 """Opens a target; its worker starts with the first call."""
 Keep = Callable[[Registry], None]
 """Receives what was learnt since the last time, as a registry of its own."""
+KeepKinds = Callable[[KindRows], None]
+"""The same for kinds of nodes."""
+ReadRows = Callable[[str], Registry]
+"""What an earlier run has handed to `Keep`, by name."""
 
 
 class Knowledge:
@@ -33,6 +39,7 @@ class Knowledge:
         open_target: see `OpenTarget`.
         budget: seconds for trying operators, over all calls.
         keep: receives new rows as they come.
+        stored: what was kept before.
         progress: told of each row tried.
 
     Attributes:
@@ -54,13 +61,14 @@ class Knowledge:
         *,
         budget: float,
         keep: Keep | None = None,
+        stored: ReadRows | None = None,
         progress: Progress = silent,
     ) -> None:
         self.spec, self.fingerprint, self.registry = spec, description.fingerprint, registry
         self.can_probe = "op" in description.capabilities
         self.probed, self.seconds = 0, 0.0
         self.progress = progress
-        self._open, self._budget, self._keep = open_target, budget, keep
+        self._open, self._budget, self._keep, self._stored = open_target, budget, keep, stored
         self._stack = ExitStack()
         self._opened: Target | None = None
 
@@ -99,12 +107,12 @@ class Knowledge:
             needs: rows.
             share: of the time that is left, which may be spent on them.
         """
-        from .prober import Prober  # imports torch, which nothing known needs
-
-        due = [need for need in needs if self._due(need)]
+        due = [need for need in needs if self.is_due(need, self.registry)]
         due.sort(key=lambda need: self.registry.probe_rank(need.key, self.fingerprint))
         if not due or self.left <= 0:
             return
+        from .prober import Prober  # imports torch, which nothing known needs
+
         began = time.monotonic()
         try:
             prober = Prober(
@@ -129,14 +137,32 @@ class Knowledge:
         self.learn(group(calls))
         return {call.row_key for call in calls if self._is_native(call.row_key)}
 
+    def registry_with(self, way: str) -> Registry:
+        """What is known of operators while a way around is switched on."""
+        name = _with(self.registry.name, way)
+        return self._stored(name) if self._stored is not None else Registry(name)
+
+    def kept_with(self, way: str, rows: Sequence[RegistryRow]) -> Registry:
+        """Rows that were learnt while a way around was switched on, kept for the next time."""
+        fingerprints = {self.fingerprint.digest: self.fingerprint}
+        learnt = Registry(_with(self.registry.name, way)).merged(rows, fingerprints)
+        if self._keep is not None and rows:
+            self._keep(learnt)
+        return learnt
+
+    def is_due(self, need: Need, registry: Registry) -> bool:
+        """Whether a row should be tried, by what a registry knows of it."""
+        signatures = [call.signature for call in need.calls]
+        return registry.needs_probe(need.key, self.fingerprint, signatures)
+
     def timed(self, began: float) -> None:
         """Counts time that was spent on the target elsewhere, since `began` of the monotonic clock."""
         self.seconds += time.monotonic() - began
 
-    def _due(self, need: Need) -> bool:
-        signatures = [call.signature for call in need.calls]
-        return self.registry.needs_probe(need.key, self.fingerprint, signatures)
-
     def _is_native(self, key: str) -> bool:
         known = self.lookup(key)
         return known is not None and known.sound and known.row.status == "native"
+
+
+def _with(name: str, way: str) -> str:
+    return f"{name} with {way}"

@@ -86,7 +86,10 @@ def measure_coverage(question: Question) -> CoverageRecord:
             chosen=judgement.chosen(),
         ),
         observations=CoverageObservations(
-            capture_seconds=question.seconds, probe_seconds=knowledge.seconds, probed=knowledge.probed
+            capture_seconds=question.seconds,
+            probe_seconds=knowledge.seconds,
+            probed=knowledge.probed,
+            kinds=judgement.compiled.seconds,
         ),
         sources=SOURCES,
     )
@@ -100,6 +103,7 @@ def _knowledge(question: Question) -> Knowledge:
         question.open_target,
         budget=question.budget,
         keep=question.keep,
+        stored=question.known_rows,
         progress=question.progress,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from day0.adapters.base.operator_capture import Capture
@@ -14,7 +14,8 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.registries.registry import Registry
 
 from .alternatives import CaptureAll
-from .knowledge import Keep, OpenTarget
+from .kind_rows import KindRows
+from .knowledge import Keep, KeepKinds, OpenTarget, ReadRows
 from .low_precision import Stored
 
 
@@ -39,6 +40,10 @@ class Question:
         group: their block size, an integer or [rows, columns].
         stored: patterns of the release's tensors.
         seconds: that the capture took.
+        known_rows: what earlier runs have kept, by name; None: nothing.
+        kind_rows: what is known of kinds of nodes.
+        keep_kinds: receives what is learnt of them.
+        memory: bytes that a worker of the target may take.
     """
 
     spec: TargetSpec
@@ -57,6 +62,10 @@ class Question:
     group: int | Sequence[int] = 0
     stored: Sequence[Stored] = ()
     seconds: float = 0.0
+    known_rows: ReadRows | None = None
+    kind_rows: KindRows = field(default_factory=lambda: KindRows(""))
+    keep_kinds: KeepKinds | None = None
+    memory: int = 8 * 2**30
 
     @property
     def runs_nodes(self) -> bool:

@@ -10,10 +10,10 @@ from day0.adapters.base.values import Fingerprint, Number, Value
 from day0.adapters.base.workaround import Chosen
 
 from ..record import StageRecord
-from .record_kinds import KindCompile, KindShapes
+from .record_kinds import KindCompile, KindSeconds, KindShapes
 
 STAGE = "coverage"
-STAGE_VERSION = 2
+STAGE_VERSION = 3
 
 
 class CoveredOp(Value):
@@ -168,11 +168,13 @@ class CoverageObservations(Value):
         capture_seconds: until the calls were there, captured or read.
         probe_seconds: spent on trying operators.
         probed: rows tried.
+        kinds: what each kind took, when it was compiled.
     """
 
     capture_seconds: float = 0.0
     probe_seconds: float = 0.0
     probed: int = 0
+    kinds: Sequence[KindSeconds] = ()
 
 
 class CoverageRecord(StageRecord):

@@ -24,10 +24,14 @@ class KindCompile(Value):
         shape: that the error names.
         place: node of the target's graph that the error names.
         detail: the error in one line.
+        grade: `measured` under this very fingerprint, `inherited` from another of its family; empty where it
+            was not run.
         operators: name -> number in the graph that the compiler was given.
         kernels: what is executed in their place -> how many, by the stack's own names.
         breaks: why parts run uncompiled.
         deviation: relative L2 error of the output against the CPU in the same dtype; None without an output.
+        reduced: how the node that ran differs from the model's, `32 of 256 experts`, where one of full size
+            would not fit into memory; empty where it does not.
     """
 
     kind: str
@@ -43,10 +47,28 @@ class KindCompile(Value):
     shape: str = ""
     place: str = ""
     detail: str = ""
+    grade: str = ""
     operators: Mapping[str, int] = {}
     kernels: Mapping[str, int] = {}
     breaks: Sequence[str] = ()
     deviation: Number | None = None
+    reduced: str = ""
+
+
+class KindSeconds(Value):
+    """What one kind took on the target.
+
+    Attributes:
+        node: that was compiled.
+        phase: `prefill` or `decode`.
+        compile: seconds until the first answer, without the execution itself.
+        run: seconds of the execution.
+    """
+
+    node: str
+    phase: str
+    compile: float
+    run: float
 
 
 class ShapeFailure(Value):
@@ -59,14 +81,18 @@ class ShapeFailure(Value):
 
 
 class KindShapes(Value):
-    """One kind of node over lengths, batches and paddings.
+    """One kind of node over lengths, batches, paddings, caches and odd widths.
 
     Attributes:
         kind: digest of the graph.
         node: that was run, the first of its kind.
         role: of the node.
         answer: `dynamic`: one graph served the sizes; `static`: it was compiled anew for other sizes;
-            `fallback`: parts of it run uncompiled; `failed`: not even the example ran; `unknown`: not tried.
+            `fallback`: parts of it run uncompiled; `failed`: it ran in no size; `unknown`: not tried, or in
+            no size but the example's.
+        grade: `measured` under this very fingerprint, `inherited` where a case is not; empty where nothing is
+            known.
+        ran: cases that ran.
         graphs: how many times something was compiled, all cases together.
         recompiled: cases for which it was compiled anew.
         fixed: why a graph for all sizes could not be made, in the compiler's words.
@@ -79,6 +105,8 @@ class KindShapes(Value):
     node: str
     role: str = ""
     answer: str
+    grade: str = ""
+    ran: Sequence[str] = ()
     graphs: int = 0
     recompiled: Sequence[str] = ()
     fixed: str = ""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.operator_capture import Capture
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
 
 from ..inventory.record import InventoryRecord
+from ..inventory.record_counts import TensorPattern
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
 from ..record_store import save_record
+from .kind_rows import KindRows, add_kinds, load_kinds
 from .needs import needs_of, request_of
 from .record import STAGE, STAGE_VERSION, CoverageRecord
 
@@ -28,10 +32,10 @@ if TYPE_CHECKING:
 def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     """Measures the coverage of the job's target, or reads it from the run store.
 
-    The key holds the capture and the registry rows that the model needs: whoever probes them has the stage
-    measured again, and rows of other models do not matter. Rows learnt in this very run belong to its result,
-    so the record is also stored under the key that the next run will ask for. A model that cannot be built
-    leaves a record too, with all that config and headers say.
+    The key holds the capture and the rows of operators and kinds that the model needs: whoever probes them
+    has the stage measured again, and rows of other models do not matter. Rows learnt in this very run belong
+    to its result, so the record is also stored under the key that the next run will ask for. A model that
+    cannot be built leaves a record too, with all that config and headers say.
 
     Raises:
         Day0Error: the release cannot be opened, or the target cannot be asked.
@@ -45,7 +49,7 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     began = time.monotonic()
     capture = load_or_capture(release, job.run_store, request_of(spec), progress=log_progress)
     seconds = time.monotonic() - began
-    key = partial(_key, job, counted, capture)
+    key = partial(_key, job, counted, release, capture)
     before = key()
     compute = partial(_measure, job, counted, release, capture, seconds)
     ref = reuse_or_run(job, CoverageRecord, STAGE, before, compute)
@@ -56,26 +60,55 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     return ref
 
 
+def _stored(inventory: InventoryRecord) -> Sequence[TensorPattern]:
+    """Patterns of the tensors; where there are none yet, those that the config implies."""
+    return inventory.facts.patterns or inventory.facts.implied.patterns
+
+
 def _registry(job: StageJob) -> Registry:
     from day0.adapters.registries.files import load_registry
 
     return load_registry(job.run_store, TargetSpec.parse(job.target).registry_name)
 
 
-def _key(job: StageJob, inventory: InventoryRecord, capture: Capture) -> str:
+def _key(job: StageJob, inventory: InventoryRecord, release: Release, capture: Capture) -> str:
     assert job.fingerprint is not None, "coverage is a stage of a target, which has a fingerprint"
     keys = [need.key for need in needs_of(capture, TargetSpec.parse(job.target))]
     inputs = {
         "config": inventory.facts.identity.config_digest,
         "capture": digest(capture.model_dump(mode="json")),
         "quantization": digest(inventory.facts.quantization.model_dump(mode="json")),
+        "stored": digest([[one.pattern, one.role, one.dtype] for one in _stored(inventory)]),
         "target": job.target,
         "family": job.fingerprint.family,
         "exact": job.fingerprint.digest,
         "budget": str(job.options.probe_budget),
         "rows": _registry(job).digest_of(keys, job.fingerprint),
+        "kinds": _kinds_digest(job, release, capture),
     }
     return record_key(STAGE, STAGE_VERSION, inputs)
+
+
+def _known_kinds(job: StageJob, spec: TargetSpec) -> KindRows:
+    """What earlier runs have learnt of kinds; nothing for a job that is to try everything again."""
+    name = spec.registry_name
+    return KindRows(name) if job.options.fresh else load_kinds(job.run_store, name)
+
+
+def _kinds_digest(job: StageJob, release: Release, capture: Capture) -> str:
+    """Changes whenever what is known of the model's kinds does; empty where nothing of any is."""
+    from day0.adapters.models.skeleton_store import load_or_build_skeleton
+
+    spec = TargetSpec.parse(job.target)
+    rows = load_kinds(job.run_store, spec.registry_name)
+    if not rows.rows or capture.unbuilt:
+        return ""
+    try:
+        skeleton = load_or_build_skeleton(release, job.run_store)
+    except Day0Error:  # the stage itself finds out, and says so
+        return ""
+    assert job.fingerprint is not None, "coverage is a stage of a target, which has a fingerprint"
+    return rows.digest_of(skeleton.kinds, spec.dtype or skeleton.dtype, job.fingerprint)
 
 
 def _measure(
@@ -83,7 +116,7 @@ def _measure(
 ) -> CoverageRecord:
     from day0.adapters.models.captures import load_or_capture_all
     from day0.adapters.models.skeleton_store import load_or_build_skeleton
-    from day0.adapters.registries.files import add_to_store
+    from day0.adapters.registries.files import add_to_store, stored_registry
 
     from .measure import measure_coverage
     from .question import Question
@@ -111,8 +144,12 @@ def _measure(
             skeleton=lambda: load_or_build_skeleton(release, store),
             scheme=inventory.facts.quantization.scheme,
             group=inventory.facts.quantization.group,
-            stored=inventory.facts.patterns,
+            stored=_stored(inventory),
             seconds=seconds,
+            known_rows=None if job.options.fresh else lambda name: stored_registry(store, name),
+            kind_rows=_known_kinds(job, spec),
+            keep_kinds=lambda learnt: add_kinds(store, learnt),
+            memory=job.options.memory_limit,
         )
     )
     return record.model_copy(update={"files": _written(job, record)})

@@ -82,7 +82,8 @@ def try_ways(
 ) -> tuple[dict[Key, Tried], dict[str, str]]:
     """The first way around each entry that works on the target, replayed there with the entry's own calls.
 
-    In each round every entry's next candidate is switched on in one worker.
+    In each round every entry's next candidate is looked up, and where nobody has tried it, switched on with
+    others in one worker while time is left.
 
     Args:
         groups: entries with a gap.
@@ -99,7 +100,7 @@ def try_ways(
     failed: dict[str, str] = {}
     for _ in range(_ROUNDS):
         due = {key: ways.pop(0) for key, ways in left.items() if ways and key not in works}
-        if not due or knowledge.left <= 0:
+        if not due:
             break
         for key, tried in _replayed(due, groups, knowledge, spec).items():
             if tried.works:
@@ -112,30 +113,52 @@ def try_ways(
 def _replayed(
     due: Mapping[Key, str], groups: Mapping[Key, Sequence[State]], knowledge: Knowledge, spec: TargetSpec
 ) -> dict[Key, Tried]:
+    """What is known of each entry's way around, or found out now; nothing of those there is no time for."""
+    needs = {key: [state.need for state in groups[key]] for key in due}
+    known = {key: knowledge.registry_with(way) for key, way in due.items()}
+    asked = {
+        key: way for key, way in due.items() if any(knowledge.is_due(need, known[key]) for need in needs[key])
+    }
+    failed: dict[Key, Tried] = {}
+    if asked and knowledge.left > 0:
+        try:
+            found = _try(asked, needs, knowledge, spec)
+            known |= {key: known[key].overlaid(found[key]) for key in asked}
+        except Day0Error as error:  # a way around of somebody else's may not even load
+            failed = {key: Tried(way, False, error.message) for key, way in asked.items()}
+        asked = {}
+    rows = {key: _rows(needs[key], known[key], knowledge) for key in due}
+    return failed | {
+        key: _judged(way, needs[key], rows[key])
+        for key, way in due.items()
+        if key not in failed and key not in asked
+    }
+
+
+def _try(
+    asked: Mapping[Key, str], needs: Mapping[Key, Sequence[Need]], knowledge: Knowledge, spec: TargetSpec
+) -> dict[Key, Registry]:
+    """The rows of each entry with its way around switched on, which are kept for the next time."""
     from .prober import Prober
 
-    needs = {key: [state.need for state in groups[key]] for key in due}
-    chosen = [Chosen(id=way, options={"with": way}) for way in due.values()]
     began = time.monotonic()
-    registry = Registry(knowledge.registry.name)
+    chosen = [Chosen(id=way, options={"with": way}) for way in asked.values()]
+    empty = Registry(knowledge.registry.name)
     try:
         with knowledge.open(with_chosen(spec, chosen)) as target:
             prober = Prober(
-                target, knowledge.fingerprint, registry, budget=knowledge.left, progress=knowledge.progress
+                target, knowledge.fingerprint, empty, budget=knowledge.left, progress=knowledge.progress
             )
-            prober.run([need for listed in needs.values() for need in listed])
-            registry = prober.registry
-    except Day0Error as error:  # a way around of somebody else's may not even load
-        return {key: Tried(way, False, error.message) for key, way in due.items()}
+            prober.run([need for key in asked for need in needs[key]])
     finally:
         knowledge.timed(began)
-    rows = {key: _rows(listed, registry, knowledge) for key, listed in needs.items()}
-    return {key: _judged(due[key], needs[key], rows[key]) for key in due}
+    tried = prober.registry
+    return {key: knowledge.kept_with(way, _rows(needs[key], tried, knowledge)) for key, way in asked.items()}
 
 
 def _rows(needs: Sequence[Need], registry: Registry, knowledge: Knowledge) -> list[RegistryRow]:
     found = [registry.lookup(need.key, knowledge.fingerprint) for need in needs]
-    return [known.row for known in found if known is not None]
+    return [known.row for known in found if known is not None and known.grade == "measured"]
 
 
 def _judged(way: str, needs: Sequence[Need], rows: Sequence[RegistryRow]) -> Tried:

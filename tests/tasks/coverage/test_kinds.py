@@ -5,37 +5,54 @@ from collections.abc import Callable
 import pytest
 
 from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Fingerprint
 from day0.adapters.targets.open import open_target
-from day0.tasks import thresholds
-from day0.tasks.coverage import kind_walk
+from day0.tasks.coverage.kind_facts import compiled_facts, is_known, seconds_of
+from day0.tasks.coverage.kind_rows import KindRows, KindsOn
 from day0.tasks.coverage.kind_walk import KindWalk, TooLarge
-from day0.tasks.coverage.kinds import compile_kinds
+from day0.tasks.coverage.kinds import Trials, compile_kinds
 from day0.tasks.coverage.record_kinds import KindCompile
 from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
+FINGERPRINT = Fingerprint(family="f 1", exact={"version": "1"})
 
 
-def kinds_of(tiny: Tiny, model_type: str, target: str, seconds: float = 600) -> list[KindCompile]:
+def tried(tiny: Tiny, model_type: str, target: str, until: float = float("inf")) -> Trials:
+    """All that became of the kinds; the walk is closed."""
     spec = TargetSpec.parse(target)
-    walk = KindWalk(tiny(model_type).skeleton, spec.dtype or "fp32", spec.options)
-    with open_target(spec, timeout=300) as opened:
-        return compile_kinds(walk, opened, seconds=seconds)
+    on = KindsOn(spec, spec.dtype or "fp32", FINGERPRINT, "config")
+    with (
+        KindWalk(tiny(model_type).skeleton, on.dtype, spec.options) as walk,
+        open_target(spec, timeout=300) as opened,
+    ):
+        trials = Trials(walk, opened, on, KindRows(spec.registry_name), until)
+        compile_kinds(trials)
+    return trials
+
+
+def kinds_of(tiny: Tiny, model_type: str, target: str, until: float = float("inf")) -> list[KindCompile]:
+    trials = tried(tiny, model_type, target, until)
+    return compiled_facts(trials.on, trials.rows, tiny(model_type).skeleton)
 
 
 def test_each_kind_runs_once_in_both_phases(tiny: Tiny) -> None:
-    found = kinds_of(tiny, "qwen3_moe", "eager@cpu/fp32")
+    trials = tried(tiny, "qwen3_moe", "eager@cpu/fp32")
     skeleton = tiny("qwen3_moe").skeleton
+    found = compiled_facts(trials.on, trials.rows, skeleton)
     called = {node.kind for node in skeleton.nodes if node.called}
     assert {(one.kind, one.phase) for one in found} == {
         (kind, phase) for kind in called for phase in ("prefill", "decode")
     }
-    assert {one.outcome for one in found} == {"ran"}
+    assert {(one.outcome, one.grade, one.reduced) for one in found} == {("ran", "measured", "")}
     assert all(one.deviation is not None and float(one.deviation) < 1e-5 for one in found)
     layers = [one for one in found if one.role == "layer" and one.phase == "prefill"]
     assert {one.feed_forward: one.nodes for one in layers} == {"dense": 1, "moe": 2}
     # Nothing is compiled, so nothing is counted.
     assert not any(one.operators or one.kernels for one in found)
+    took = seconds_of(trials.on, trials.rows, skeleton)
+    assert {(one.node, one.phase) for one in took} == {(one.node, one.phase) for one in found}
+    assert all(one.compile > 0 and one.run >= 0 for one in took)
 
 
 @pytest.mark.usefixtures("faulty_stack")
@@ -62,17 +79,50 @@ def test_a_worker_that_dies_is_blamed_on_its_kind_alone(tiny: Tiny) -> None:
 
 
 def test_no_time_left_is_not_run(tiny: Tiny) -> None:
-    found = kinds_of(tiny, "llama", "eager@cpu/fp32", seconds=0)
-    assert {(one.outcome, one.detail) for one in found if one.phase == "prefill"} == {
-        ("not_run", "no time was left")
+    trials = tried(tiny, "llama", "eager@cpu/fp32", until=0.0)
+    found = compiled_facts(trials.on, trials.rows, tiny("llama").skeleton)
+    assert {(one.outcome, one.detail, one.grade) for one in found} == {("not_run", "no time was left", "")}
+    assert not is_known(trials.on, trials.rows, tiny("llama").skeleton)
+    why = compiled_facts(trials.on, trials.rows, tiny("llama").skeleton, "no memory")
+    assert {one.detail for one in why} == {"no memory"}
+
+
+def test_kinds_that_do_not_fit_are_refused(tiny: Tiny) -> None:
+    with pytest.raises(TooLarge, match="more than 45%"):
+        KindWalk(tiny("llama").skeleton, "fp32", {}, memory=1000)
+
+
+def test_a_kind_with_fewer_experts_says_so(tiny: Tiny) -> None:
+    skeleton = tiny("qwen3_moe").skeleton
+    with KindWalk(skeleton, "fp32", {}) as whole:
+        layer = next(node for node in whole.firsts.values() if node.feed_forward == "moe")
+        full = sum(_count(shape) * width for shape, width in whole.shapes(layer).values())
+    spec = TargetSpec.parse("eager@cpu/fp32")
+    on = KindsOn(spec, "fp32", FINGERPRINT, "config")
+    with (
+        KindWalk(skeleton, "fp32", {}, memory=int(full * 3.9)) as walk,
+        open_target(spec, timeout=300) as opened,
+    ):
+        trials = Trials(walk, opened, on, KindRows(spec.registry_name))
+        compile_kinds(trials)
+        smaller = sum(_count(shape) * width for shape, width in walk.shapes(layer).values())
+    assert smaller < full
+    found = compiled_facts(on, trials.rows, skeleton)
+    assert {one.outcome for one in found} == {"ran"}
+    experts = skeleton.config["num_experts"]
+    assert {one.reduced for one in found if one.feed_forward == "moe"} == {
+        f"{experts // 2} of {experts} experts"
     }
+    assert {one.reduced for one in found if one.feed_forward != "moe"} == {""}
+    # The kind is that of the model, whatever ran of it.
+    assert {one.kind for one in found} == {node.kind for node in skeleton.nodes if node.called}
 
 
-def test_kinds_that_do_not_fit_are_refused(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kind_walk, "KIND_BYTES", 1000)
-    with pytest.raises(TooLarge, match="GiB of weights"):
-        KindWalk(tiny("llama").skeleton, "fp32", {})
-    assert thresholds.KIND_BYTES > 1000
+def _count(shape: list[int]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
 
 
 @pytest.mark.slow
