@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from day0.adapters.base.errors import Day0Error
+from day0.adapters.base.target import TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Value, digest
 from day0.tasks.job import RecordRef, StageJob
@@ -38,19 +39,30 @@ def stage_function(stage: str) -> Callable[..., RecordRef]:
 
 
 def describe_target(job: StageJob, target: str) -> TargetJob:
-    """Asks a target, through its worker, what it is; an error there blocks this target's stages only."""
+    """What a target is, asked through its worker or kept; an error there blocks this target's stages only."""
+    from day0.adapters.targets.kept_description import described
     from day0.adapters.targets.open import open_target
 
     options = job.options
     on_target = job.model_copy(update={"target": target})
-    try:
+
+    def ask() -> TargetDescription:
         with open_target(
             TargetSpec.parse(target),
             timeout=options.node_timeout,
             memory_limit=options.memory_limit,
             command=options.worker_command,
         ) as opened:
-            description = opened.describe()
+            return opened.describe()
+
+    try:
+        description = described(
+            TargetSpec.parse(target),
+            job.run_store,
+            ask,
+            command=options.worker_command,
+            fresh=options.fresh,
+        )
     except Day0Error as error:
         _LOGGER.warning("%s cannot be asked: %s", target, error)
         return TargetJob(job=on_target, prevented=prevention_of(error, asking=True))

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from day0.adapters.base.target import Answer, Call
+from pydantic import ValidationError
+
+from day0.adapters.base.errors import WorkerError
+from day0.adapters.base.target import (
+    TARGET_API,
+    Answer,
+    Call,
+    CompileReport,
+    Generation,
+    LoadReport,
+    TargetDescription,
+)
+from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly
 
 
@@ -17,6 +29,71 @@ def as_answer(measured: Mapping[str, Any], outputs: Call) -> Answer:
         peak_bytes=int(number(measured, "peak_bytes", measured)),
         operators={str(key): str(value) for key, value in dict(measured.get("operators") or {}).items()},
         anomalies=[_anomaly(entry) for entry in measured.get("anomalies") or []],
+    )
+
+
+def as_description(result: Mapping[str, Any], spec: TargetSpec) -> TargetDescription:
+    """What a target says of itself.
+
+    Raises:
+        WorkerError: E607, it is no description, or speaks another version of the contract.
+    """
+    try:
+        description = TargetDescription.model_validate({"api": TARGET_API, **result})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise WorkerError(
+            f"{spec} describes itself wrongly at {place}: {first['msg']}", code="E607"
+        ) from error
+    if description.api != TARGET_API:
+        raise WorkerError(
+            f"{spec} speaks version {description.api} of the contract, this is {TARGET_API}",
+            code="E607",
+            remedy="Install versions of Day0 and of the stack's package that fit.",
+        )
+    return description
+
+
+def as_report(result: Mapping[str, Any], spec: TargetSpec) -> CompileReport:
+    """What was compiled.
+
+    Raises:
+        WorkerError: E607, it is no report.
+    """
+    try:
+        return CompileReport.model_validate(result)
+    except ValidationError as error:
+        raise WorkerError(f"{spec} reports wrongly: {error.errors()[0]['msg']}", code="E607") from error
+
+
+def as_load_report(answer: Mapping[str, Any]) -> LoadReport:
+    """What the target's own loader said."""
+    result = answer["result"]
+    return LoadReport(
+        missing=strings(result, "missing"),
+        unexpected=strings(result, "unexpected"),
+        mismatched=strings(result, "mismatched"),
+        seconds=number(result, "seconds", answer),
+        weight_bytes=int(number(result, "weight_bytes", answer)),
+    )
+
+
+def as_generation(answer: Mapping[str, Any], spec: TargetSpec) -> Generation:
+    """A continuation.
+
+    Raises:
+        WorkerError: E607, it holds something else than tokens.
+    """
+    result = answer["result"]
+    rows = result.get("tokens")
+    if not (isinstance(rows, list) and all(isinstance(row, list) for row in rows)):
+        raise WorkerError(f"{spec} generated something else than lists of tokens", code="E607")
+    return Generation(
+        tokens=[[int(token) for token in row] for row in rows],
+        first_token_seconds=number(result, "first_token_seconds", answer),
+        seconds=number(result, "seconds", answer),
+        peak_bytes=int(number(result, "peak_bytes", answer)),
     )
 
 

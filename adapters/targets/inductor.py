@@ -33,7 +33,8 @@ class InductorStack(EagerStack):
         self._compiled_model: Any = None
         self._last_operator: Tuple[str, Any] = ("", None)
         if self.ways.table():
-            importlib.import_module("torch._inductor.decomposition").decompositions.update(self.ways.table())
+            known = importlib.import_module("torch._inductor.decomposition").decompositions
+            known.update(self.ways.table(known))
 
     def offered(self) -> List[str]:
         """See `EagerStack`; `generate` is left out: each new length would compile anew."""

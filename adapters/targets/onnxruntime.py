@@ -14,7 +14,7 @@ import torch
 
 from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
-from day0_worker.executable import Compiled, Executable, shapes_for_export, words
+from day0_worker.executable import Compiled, Executable, for_all_sizes, shapes_for_export
 from day0_worker.lifted import LiftedNode, LiftedNodes
 from day0_worker.one_operator import OneOperator
 from day0_worker.operator_graphs import run_as_graph
@@ -106,17 +106,13 @@ class OnnxRuntimeStack(Stack):
     def _compile_node(
         self, node: LiftedNode, inputs: List[torch.Tensor], names: List[str], dims: List[List[int]]
     ) -> Executable:
-        fixed = ""
-        if any(dims):
-            try:
-                return self._compiled(
-                    self.ways.exported(node, inputs, shapes_for_export(dims)), inputs, names
-                )
-            except Exception as error:  # whatever the exporter raises: it may still take these shapes alone
-                fixed = words(error)
-        made = self._compiled(self.ways.exported(node, inputs) if self.ways.table() else node, inputs, names)
-        made.fixed = fixed
-        return made
+        def make(dims: List[List[int]]) -> Executable:
+            if dims or self.ways.table():
+                shapes = shapes_for_export(dims) if dims else None
+                return self._compiled(self.ways.exported(node, inputs, shapes), inputs, names)
+            return self._compiled(node, inputs, names)
+
+        return for_all_sizes(dims, make)
 
     def _compile(self, module: torch.nn.Module, inputs: List[torch.Tensor], names: List[str]) -> Compiled:
         given = self.ways.exported(module, inputs) if self.ways.table() else module

@@ -11,7 +11,7 @@ import torch
 
 from day0_worker import NodeRun, Stack, StackError, describing
 from day0_worker.batches import OperatorJob, OperatorResult, in_one_graph
-from day0_worker.executable import Executable, shapes_for_export, words
+from day0_worker.executable import Executable, for_all_sizes, shapes_for_export
 from day0_worker.lifted import LiftedNode, LiftedNodes
 from day0_worker.one_operator import OneOperator
 from day0_worker.operator_graphs import run_as_graph
@@ -92,15 +92,7 @@ class OpenVinoStack(Stack):
     def _compile_node(
         self, node: LiftedNode, inputs: List[torch.Tensor], names: List[str], dims: List[List[int]]
     ) -> Executable:
-        fixed = ""
-        if any(dims):
-            try:
-                return self._compiled(node, inputs, dims)
-            except Exception as error:  # whatever exporter or converter raises: these shapes alone may do
-                fixed = words(error)
-        made = self._compiled(node, inputs, [])
-        made.fixed = fixed
-        return made
+        return for_all_sizes(dims, lambda dims: self._compiled(node, inputs, dims))
 
     def _compiled(
         self, module: torch.nn.Module, inputs: List[torch.Tensor], dims: Sequence[Sequence[int]] = ()

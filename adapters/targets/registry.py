@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
 
+from day0.adapters.base.entry_points import references
 from day0.adapters.base.errors import InputError
 
 GROUP = "day0.targets"
-_REFERENCE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
 
 
 def stacks() -> Mapping[str, str]:
@@ -19,24 +17,7 @@ def stacks() -> Mapping[str, str]:
     Raises:
         InputError: E112, two packages claim one name, or an entry is not of the form `module:Class`.
     """
-    found: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
-        other = found.get(entry.name)
-        if other is not None and other.value != entry.value:
-            raise InputError(
-                f"the stack name {entry.name!r} is claimed twice: by {_owner(other)} with {other.value} and "
-                f"by {_owner(entry)} with {entry.value}",
-                code="E112",
-                remedy="Uninstall one of the two packages, or rename its entry point.",
-            )
-        if not _REFERENCE.fullmatch(entry.value):
-            raise InputError(
-                f"the entry point {entry.name!r} of {_owner(entry)} is {entry.value!r}, not module:Class",
-                code="E112",
-                remedy="Correct the entry point in that package's pyproject.toml.",
-            )
-        found[entry.name] = entry
-    return {name: entry.value for name, entry in found.items()}
+    return references(GROUP, "stack name", "E112")
 
 
 def find_stack(name: str) -> str:
@@ -56,7 +37,3 @@ def find_stack(name: str) -> str:
         code="E111",
         remedy=f"Install the package that offers it (entry point group {GROUP}).{guess}",
     )
-
-
-def _owner(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else "an unnamed package"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from day0.adapters.base.errors import UnsupportedError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import (
-    TARGET_API,
     Answer,
     Call,
     CompileReport,
@@ -24,10 +21,10 @@ from day0.adapters.base.target import (
 )
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.worker import Worker
-from day0_worker.serve import file_mark
 
-from .answers import as_answer, number, strings
+from .answers import as_answer, as_description, as_generation, as_load_report, as_report
 from .batch import ask_in_batches
+from .sent_weights import SentWeights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +53,7 @@ class WorkerTarget:
         self._start = start
         self._worker: Worker | None = None
         self._description: TargetDescription | None = None
-        self._seen: dict[str, bool] = {}
+        self._weights = SentWeights(self._seen)
         self._peak = 0
 
     def __enter__(self) -> WorkerTarget:
@@ -90,21 +87,7 @@ class WorkerTarget:
         """
         if self._description is None:
             result = self._ask("describe", {})[0]["result"]
-            try:
-                description = TargetDescription.model_validate({"api": TARGET_API, **result})
-            except ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(str(part) for part in first["loc"])
-                raise WorkerError(
-                    f"{self.spec} describes itself wrongly at {place}: {first['msg']}", code="E607"
-                ) from error
-            if description.api != TARGET_API:
-                raise WorkerError(
-                    f"{self.spec} speaks version {description.api} of the contract, this is {TARGET_API}",
-                    code="E607",
-                    remedy="Install versions of Day0 and of the stack's package that fit.",
-                )
-            self._description = description
+            self._description = as_description(result, self.spec)
         return self._description
 
     def reset(self) -> None:
@@ -140,7 +123,7 @@ class WorkerTarget:
         """See `Target`."""
         self._need("fragment")
         tensors: dict[str, Tensor] = dict(inputs.tensors)
-        sent = {name: self._expression(expression, tensors) for name, expression in weights.items()}
+        sent = {name: self._weights.sent(expression, tensors) for name, expression in weights.items()}
         request = {
             "handle": handle,
             "node": node,
@@ -157,13 +140,7 @@ class WorkerTarget:
             WorkerError: E607, the answer is no report.
         """
         self._need("fragment")
-        result = self._ask("report", {"handle": handle})[0]["result"]
-        try:
-            return CompileReport.model_validate(result)
-        except ValidationError as error:
-            raise WorkerError(
-                f"{self.spec} reports wrongly: {error.errors()[0]['msg']}", code="E607"
-            ) from error
+        return as_report(self._ask("report", {"handle": handle})[0]["result"], self.spec)
 
     def forget(self, state: str) -> None:
         """Drops the caches of a sequence; nothing happens where no worker lives."""
@@ -198,22 +175,16 @@ class WorkerTarget:
         """
         self._need("model")
         path = Path(folder).resolve()
-        hidden = [str(file) for file in sorted(path.glob("*.safetensors")) if not self._sees(str(file))]
+        hidden = [
+            str(file) for file in sorted(path.glob("*.safetensors")) if not self._weights.sees(str(file))
+        ]
         if hidden:
             raise WorkerError(
                 f"the worker of {self.spec} does not see {hidden[0]}",
                 code="E608",
                 remedy="Mount the folder there under the same path.",
             )
-        answer = self._ask("load", {"folder": str(path), "dtype": dtype})[0]
-        result = answer["result"]
-        return LoadReport(
-            missing=strings(result, "missing"),
-            unexpected=strings(result, "unexpected"),
-            mismatched=strings(result, "mismatched"),
-            seconds=number(result, "seconds", answer),
-            weight_bytes=int(number(result, "weight_bytes", answer)),
-        )
+        return as_load_report(self._ask("load", {"folder": str(path), "dtype": dtype})[0])
 
     def score(self, tokens: Sequence[Sequence[int]]) -> Answer:
         """See `Target`."""
@@ -224,17 +195,7 @@ class WorkerTarget:
         """See `Target`."""
         self._need("generate")
         request = {"tokens": [list(row) for row in tokens], "new_tokens": new_tokens}
-        answer = self._ask("generate", request)[0]
-        result = answer["result"]
-        rows = result.get("tokens")
-        if not (isinstance(rows, list) and all(isinstance(row, list) for row in rows)):
-            raise WorkerError(f"{self.spec} generated something else than lists of tokens", code="E607")
-        return Generation(
-            tokens=[[int(token) for token in row] for row in rows],
-            first_token_seconds=number(result, "first_token_seconds", answer),
-            seconds=number(result, "seconds", answer),
-            peak_bytes=int(number(result, "peak_bytes", answer)),
-        )
+        return as_generation(self._ask("generate", request)[0], self.spec)
 
     def launch(self, world_size: int, job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """See `Target`; jobs and what a rank answers are in `day0_worker.ranks`."""
@@ -249,6 +210,10 @@ class WorkerTarget:
         if self._worker is not None:
             self._worker.close()
             self._peak = max(self._peak, self._worker.peak_bytes)
+
+    def _seen(self, files: Sequence[Mapping[str, Any]]) -> Collection[str]:
+        seen: Collection[str] = self._ask("sees", {"files": list(files)})[0]["result"].get("seen", ())
+        return seen
 
     def _need(self, capability: str) -> None:
         offered = self.describe().capabilities
@@ -269,7 +234,7 @@ class WorkerTarget:
         if self._worker is None or not self._worker.alive:
             self.close()
             self._worker = self._start()
-            self._seen.clear()
+            self._weights.forget()
             self.starts += 1
         return self._worker.call(verb, request, tensors, timeout=self.timeout * steps)
 
@@ -319,34 +284,3 @@ class WorkerTarget:
             raise WorkerError(
                 f"{self.spec} answered {verb} with broken tensors: {error}", code="E606"
             ) from error
-
-    def _expression(self, expression: Any, tensors: dict[str, Tensor]) -> Any:
-        """The weight expression with every leaf that the worker cannot read itself replaced by its value."""
-        if isinstance(expression, list):
-            return [self._expression(part, tensors) for part in expression]
-        if not isinstance(expression, dict):
-            return expression
-        if "value" in expression:
-            return _attached(expression["value"], tensors)
-        if "file" not in expression:
-            return {key: self._expression(part, tensors) for key, part in expression.items()}
-        path = str(Path(expression["file"]).resolve())
-        if self._sees(path):
-            return {**expression, "file": path}
-        from day0_worker.weights import read_tensor
-
-        return _attached(
-            read_tensor(path, expression["offset"], expression["dtype"], expression["shape"]), tensors
-        )
-
-    def _sees(self, path: str) -> bool:
-        if path not in self._seen:
-            files = [{"path": path, "mark": file_mark(path)}]
-            self._seen[path] = path in self._ask("sees", {"files": files})[0]["result"].get("seen", ())
-        return self._seen[path]
-
-
-def _attached(value: Tensor, tensors: dict[str, Tensor]) -> dict[str, str]:
-    name = f"weight{len(tensors)}"
-    tensors[name] = value
-    return {"value": name}

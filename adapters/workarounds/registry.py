@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 
 from day0_worker.workarounds import Workaround as WorkerSide
 
+from ..base.entry_points import references as entries
 from ..base.errors import InputError
 from ..base.target_spec import TargetSpec
 from ..base.workaround import Workaround
 
 GROUP = "day0.workarounds"
-_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def references() -> Mapping[str, str]:
@@ -24,23 +22,7 @@ def references() -> Mapping[str, str]:
     Raises:
         InputError: E176, two packages claim one name, or an entry is not of the form `module:Class`.
     """
-    found: dict[str, EntryPoint] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
-        other = found.get(entry.name)
-        if other is not None and other.value != entry.value:
-            raise InputError(
-                f"the way around {entry.name!r} is claimed twice: with {other.value} and with {entry.value}",
-                code="E176",
-                remedy="Uninstall one of the two packages, or rename its entry point.",
-            )
-        if not _REFERENCE.fullmatch(entry.value):
-            raise InputError(
-                f"the entry point {entry.name!r} of {GROUP} is {entry.value!r}, not module:Class",
-                code="E176",
-                remedy="Correct the entry point in that package's pyproject.toml.",
-            )
-        found[entry.name] = entry
-    return {name: entry.value for name, entry in found.items()}
+    return entries(GROUP, "way around", "E176")
 
 
 def named_in(spec: TargetSpec) -> Mapping[str, str]:

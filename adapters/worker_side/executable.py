@@ -51,6 +51,24 @@ def words(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:_TEXT]
 
 
+def for_all_sizes(dims: List[List[int]], make: Callable[[List[List[int]]], Executable]) -> Executable:
+    """One graph for all sizes of what varies, or where that cannot be had, one for the example's alone.
+
+    Args:
+        dims: for each input the dimensions that vary.
+        make: compiles for such dimensions, or for fixed shapes where it is given none.
+    """
+    fixed = ""
+    if any(dims):
+        try:
+            return make(dims)
+        except Exception as error:  # whatever exporter or converter raises: these shapes alone may do
+            fixed = words(error)
+    made = make([])
+    made.fixed = fixed
+    return made
+
+
 def varying_dims(inputs: Sequence[torch.Tensor], sizes: Sequence[int], first: int) -> List[List[int]]:
     """For each input the dimensions that stand for something that varies: those of one of the sizes.
 

@@ -145,11 +145,21 @@ class Ways:
         """Whether a function is run in the operator's place."""
         return op in self._functions
 
-    def table(self) -> Dict[Any, Function]:
-        """Overload -> function, as tables of decompositions are written."""
+    def table(self, known: Optional[Mapping[Any, Function]] = None) -> Dict[Any, Function]:
+        """Overload -> function, as tables of decompositions are written.
+
+        Args:
+            known: the table that this one is laid over. What a function calls itself is what it stands in for,
+                so there the entry below it holds: a compiler may know some operators by their decomposition
+                alone.
+        """
         from day0_worker.operators import resolve
 
-        return {resolve(op): _once(function) for op, function in self._functions.items()}
+        below = known or {}
+        return {
+            overload: _once(function, below.get(overload))
+            for overload, function in ((resolve(op), function) for op, function in self._functions.items())
+        }
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -190,13 +200,13 @@ class Ways:
         return tree
 
 
-def _once(function: Function) -> Function:
-    """The function, but what it calls itself is left as it is, as a table of decompositions says so."""
+def _once(function: Function, below: Optional[Function]) -> Function:
+    """The function, but what it calls itself is left as it is, or to the decomposition that was there."""
     running: List[bool] = []
 
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if running:
-            return NotImplemented
+            return NotImplemented if below is None else below(*args, **kwargs)
         running.append(True)
         try:
             return function(*args, **kwargs)

@@ -129,7 +129,7 @@ def test_nodes_agree_with_the_model_in_prefill_and_decode(
 def test_weights_go_by_value_where_the_worker_does_not_see_the_file(
     target: WorkerTarget, llama: TinyLlama, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target, "_seen", {str(llama.folder / "model.safetensors"): False})
+    monkeypatch.setattr(target._weights, "_seen", {str(llama.folder / "model.safetensors"): False})
     sent: list[Any] = []
     worker = target._worker
     assert worker is not None
