@@ -1,4 +1,4 @@
-"""Whether an operator left its inputs as they were: a kernel may give the right result and write over them."""
+"""Whether an operator left its inputs as they were: a right result may have been written over them."""
 
 from __future__ import annotations
 
@@ -49,10 +49,9 @@ def _tensors(value: Any) -> List[torch.Tensor]:
 
 
 def _values(tensor: torch.Tensor) -> torch.Tensor:
-    read = tensor.detach().cpu()
-    return read.clone() if tensor.device.type == "cpu" else read
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _same(after: torch.Tensor, before: torch.Tensor) -> bool:
     """Byte by byte, so that NaN is the same as itself."""
-    return torch.equal(*(one.contiguous().reshape(-1).view(torch.uint8) for one in (after, before)))
+    return torch.equal(*(one.reshape(-1).view(torch.uint8) for one in (after, before)))

@@ -12,8 +12,8 @@ from day0_worker.operators import call_dtype, resolve, with_strides
 SPREADS = ("unit", "wide", "large", "odd", "masked")
 """Ranges of floating inputs: standard normal; magnitudes from 1e-3 to 20 with either sign, in which a
 function that is clamped or approximated outside a small range shows it; whole numbers up to 3000, far beyond
-what activations reach, mixed with tiny ones; zeros, infinities and NaN among ordinary values; minus infinity in a third of the
-places, as a mask leaves it, and never in all along `dim`."""
+what activations reach, mixed with tiny ones; zeros, infinities and NaN among ordinary values; minus infinity
+in a third of the places, as a mask leaves it, and never in all along `dim`."""
 
 _CHOSEN = {
     "large": (1e-4, -1e-4, 1.0, -1.0, 48.0, -48.0, 192.0, -192.0, 3072.0, -3072.0),

@@ -25,6 +25,22 @@ def test_an_operator_in_place_may_change_what_it_says() -> None:
     assert changed_inputs(listed) == ["tensors"]
 
 
+def test_every_layout_and_dtype_can_be_watched() -> None:
+    for tensor in (
+        torch.arange(100.0)[::50][:1],
+        torch.ones(2, 3).t(),
+        torch.tensor(1.0),
+        torch.ones(0, 3),
+        torch.ones(1).expand(4),
+        torch.ones(2, dtype=torch.complex64),
+        torch.ones(2, dtype=torch.bool),
+        torch.ones(2).to(torch.float8_e4m3fn),
+    ):
+        kept = kept_inputs(_aten.clone.default, [tensor], {})
+        assert len(kept) == 1
+        assert changed_inputs(kept) == []
+
+
 def test_statistics_that_training_keeps_are_not_watched() -> None:
     mean = torch.zeros(3)
     args = [torch.ones(2, 3), None, None, mean, torch.ones(3), True, 0.1, 1e-5]
