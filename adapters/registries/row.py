@@ -15,6 +15,10 @@ exporter, the runtime that executes compiled graphs, the driver, or the process 
 DECLARED = "declared"
 """Method of rows that come from a support list and that nobody has tried."""
 
+CHECKS = ("example", "signatures", "ranges", "attributes")
+"""What is tried of a row, in this order: one call; others of the model's; other ranges of values, and other
+values; each attribute changed in turn."""
+
 MARK = 12
 """Hexadecimal digits that name a call among those of one row."""
 
@@ -73,7 +77,7 @@ class RegistryRow(Value):
         probe: digest of the call that was replayed.
         seed: of its inputs.
         tried: marks of the captured calls that ran, see `mark_of`; sorted.
-        checks: what was done: `example`, `signatures`, `ranges`, `attributes`.
+        checks: what was done, out of `CHECKS`.
         schema_hash: of the operator's schema, which changes between versions of torch.
         generator: of the calls and inputs: `captured`, `opinfo` or `sweep` (a model's call in another dtype
             or rank); of a declared row: the list's form.

@@ -21,9 +21,6 @@ OTHER_SIGNATURES = 2
 """Calls of a row that are tried beside its example: the one with the most elements, and the one that differs
 most."""
 
-CHECKS = ("example", "signatures", "ranges", "attributes")
-"""What is tried of a row, in this order."""
-
 _RANGED = frozenset(["_softmax", "_log_softmax", "_safe_softmax", "logsumexp"])
 _ATTENTION = "scaled_dot_product_attention"
 _HALVES_AND_MORE = ("fp16", "bf16", "fp32", "fp64", "complex64")
@@ -35,7 +32,7 @@ class Trial:
 
     Attributes:
         key: of the row that it is evidence for.
-        check: out of `CHECKS`.
+        check: out of `registries.row.CHECKS`.
         asked: the call with seed and spread of its inputs.
         attribute: that was changed, or empty.
         value: that it has.

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from day0.adapters.base.errors import UnsupportedError
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.run_store import RunStore
-from day0.adapters.base.target import Target
+from day0.adapters.base.target import Target, TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, Value
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.captures import load_or_capture
 from day0.adapters.registries.files import add_to_store, load_registry, store_path
 from day0.adapters.registries.registry import Registry
+from day0.adapters.registries.row import CHECKS
+from day0.adapters.targets.kept_description import described
 from day0.adapters.targets.open import open_target
 
 from ..job import RunOptions
 from ..verdict import Verdict
 from .needs import Need, group, on_target, request_of
-from .plan_probe import CHECKS
-from .prober import Prober
 from .record import CoveredOp, Gap
 from .statuses import RUNS, covered_ops, gaps_of, states_of
+
+if TYPE_CHECKING:
+    from .prober import Prober
 
 
 class Probed(Value):
@@ -116,7 +121,8 @@ def probe_target(
         command=options.worker_command,
         log=log,
     ) as target:
-        if "op" not in target.describe().capabilities:
+        description = described(spec, store, target.describe, command=options.worker_command)
+        if "op" not in description.capabilities:
             raise UnsupportedError(
                 f"{spec} runs no single operators, so none can be tried",
                 code="E502",
@@ -126,6 +132,7 @@ def probe_target(
             calls,
             target,
             store,
+            description=description,
             budget=options.probe_budget,
             refresh=refresh,
             sweep=sweep,
@@ -157,6 +164,7 @@ def probe(
     target: Target,
     store: RunStore,
     *,
+    description: TargetDescription | None = None,
     budget: float = float("inf"),
     refresh: bool = False,
     sweep: bool = False,
@@ -167,42 +175,41 @@ def probe(
 
     Rows measured under this very fingerprint are left alone, so that a probe that was killed goes on where it
     was. Rows inherited from a related version come first, then those that a support list declares, then those
-    of which nothing is known; within each, by share of the work.
+    of which nothing is known; within each, by share of the work. Where all is known, no worker is started.
 
     Args:
         calls: captured, in the dtype of the target.
         target: to try.
         store: holds the registry.
+        description: of the target; None: it is asked.
         budget: seconds.
         refresh: whether measured rows are tried again too.
         sweep: whether other dtypes and ranks are tried too while time is left.
         extra: rows that nobody asked for, which are tried after those of the calls.
         progress: told of each batch.
     """
-    description = target.describe()
+    description = description or target.describe()
     fingerprint = description.fingerprint
     registry = load_registry(store, target.spec.registry_name)
     needs = group(calls)
     due = due_of(needs, registry, fingerprint, refresh=refresh)
-    prober = Prober(
-        target,
-        fingerprint,
-        _without(registry, due, fingerprint) if refresh else registry,
-        budget=budget,
-        keep=lambda learnt: add_to_store(store, learnt),
-        progress=progress,
-    )
-    prober.run(due)
-    probed, first_seconds = prober.probed, prober.first_seconds
-    if extra:
-        prober.run(due_of(extra, prober.registry, fingerprint), generator="opinfo")
-    if sweep:
-        from .sweep import neighbours
+    known = _without(registry, due, fingerprint) if refresh else registry
+    tried = _Tried(known)
+    if due or extra or sweep:
+        from .prober import Prober  # imports torch, which nothing known needs
 
-        beside = neighbours(needs, description.dtypes.get("activations", ()))
-        prober.run(due_of(beside, prober.registry, fingerprint), deep=False, generator="sweep")
-    ops = covered_ops(states_of(needs, prober.registry, fingerprint), target.spec)
-    left = len(due_of(needs, prober.registry, fingerprint))
+        prober = Prober(
+            target,
+            fingerprint,
+            known,
+            budget=budget,
+            keep=lambda learnt: add_to_store(store, learnt),
+            progress=progress,
+        )
+        dtypes = description.dtypes.get("activations", ()) if sweep else ()
+        tried = _tried(prober, needs, due, extra or (), dtypes, fingerprint)
+    ops = covered_ops(states_of(needs, tried.registry, fingerprint), target.spec)
+    left = len(due_of(needs, tried.registry, fingerprint))
     return Probed(
         target=str(target.spec),
         fingerprint=fingerprint,
@@ -211,13 +218,42 @@ def probe(
         ops=ops,
         gaps=gaps_of(ops),
         known_before=len(needs) - len(due),
-        probed=probed,
+        probed=tried.probed,
         left=left,
-        beside=prober.probed - probed,
-        seconds=prober.seconds,
-        first_seconds=first_seconds,
+        beside=tried.beside,
+        seconds=tried.seconds,
+        first_seconds=tried.first_seconds,
         registry=store.path(store_path(target.spec.registry_name)),
     )
+
+
+@dataclass(frozen=True)
+class _Tried:
+    registry: Registry
+    probed: int = 0
+    beside: int = 0
+    seconds: float = 0.0
+    first_seconds: float | None = None
+
+
+def _tried(
+    prober: Prober,
+    needs: Sequence[Need],
+    due: Sequence[Need],
+    extra: Sequence[Need],
+    dtypes: Sequence[str],
+    fingerprint: Fingerprint,
+) -> _Tried:
+    """What is due, then what nobody asked for, then the neighbours in these dtypes."""
+    prober.run(due)
+    probed, first_seconds = prober.probed, prober.first_seconds
+    prober.run(due_of(extra, prober.registry, fingerprint), generator="opinfo")
+    if dtypes:
+        from .sweep import neighbours
+
+        beside = due_of(neighbours(needs, dtypes), prober.registry, fingerprint)
+        prober.run(beside, deep=False, generator="sweep")
+    return _Tried(prober.registry, probed, prober.probed - probed, prober.seconds, first_seconds)
 
 
 def due_of(

@@ -17,14 +17,14 @@ from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.target import Target
 from day0.adapters.base.values import Fingerprint
 from day0.adapters.registries.registry import Registry
-from day0.adapters.registries.row import RegistryRow, mark_of
+from day0.adapters.registries.row import CHECKS, RegistryRow, mark_of
 
 from ..thresholds import PROBE_SECONDS
 from .batches import attempt
 from .learnt import Setting, extended, joined, own_row, ran_elsewhere, with_refusals
 from .needs import Need
 from .pace import Pace
-from .plan_probe import CHECKS, Trial, composite, example_of, further, others
+from .plan_probe import Trial, composite, example_of, further, others
 from .reference_worker import Asked, Expected, ReferenceWorker
 from .replay import Outcome
 from .unheeded import explained
