@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from day0.adapters.models.phase_inputs import stated, text_config
+
 PUBLISHED: dict[str, dict[str, Any]] = {
     "bamba": {"attn_layer_indices": [9, 18, 27]},  # ibm-ai-platform/Bamba-9B
     "dbrx": {"attn_config": {"clip_qkv": 8, "kv_n_heads": 8, "rope_theta": 500000}},  # databricks/dbrx-base
@@ -35,6 +37,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             "full_attention" if layer in (2, 6, 10, 14, 18, 21) else "conv" for layer in range(24)
         ],
     },
+    "ministral": {  # mistralai/Ministral-8B-Instruct-2410
+        "head_dim": 128, "num_hidden_layers": 36, "intermediate_size": 12288, "vocab_size": 131072,
+    },
     "dots1": {  # rednote-hilab/dots.llm1.base
         "n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6, "n_group": 1,
         "topk_group": 1, "moe_intermediate_size": 1408, "first_k_dense_replace": 1,
@@ -51,14 +56,18 @@ def config_of(model_type: str) -> dict[str, Any]:
         return config
     if getattr(default, "is_decoder", None) is False:
         config["is_decoder"] = True  # an encoder's class answers as a causal model only where told so
-    heads = getattr(default, "num_attention_heads", None)
-    if isinstance(heads, int) and getattr(default, "num_key_value_heads", heads) is None:
+    heads = stated(default, "num_attention_heads")
+    grouped = isinstance(heads, int) and hasattr(default, "num_key_value_heads")
+    if grouped and default.num_key_value_heads is None:
         config["num_key_value_heads"] = heads
-    layers = [getattr(default, name, None) for name in ("encoder_layers", "decoder_layers")]
+    layers = [stated(default, name) for name in ("encoder_layers", "decoder_layers")]
     if all(isinstance(count, int) for count in layers) and layers[0] != layers[1]:
         config["encoder_layers"] = layers[1]  # `num_hidden_layers`, by which the cache is made, is the former
-    if default.get_text_config() is not default and "text_config" not in config:
-        config["text_config"] = {"model_type": default.get_text_config().model_type}
+    text = text_config(default)
+    for name, part in vars(default).items():
+        if part is text and name not in config:
+            parts = default.sub_configs if name != "text_config" else {name: None}
+            config |= {key: {"model_type": getattr(default, key).model_type} for key in parts}
     return config
 
 

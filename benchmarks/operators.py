@@ -1,11 +1,12 @@
 """Figures of the operator inventory: every causal model type that transformers knows, and one at 671B.
 
-    python benchmarks/operators.py types [--shards N] [--seconds S] [TYPE...]
+    python benchmarks/operators.py types [--shards N] [--seconds S] [--write] [TYPE...]
     python benchmarks/operators.py model PATH-OF-A-CONFIG
 
 `types` captures each model type of `MODEL_FOR_CAUSAL_LM_MAPPING_NAMES` at full size from a config (class
 defaults, completed by `causal_configs`), each in a process of its own, forked from one that has imported
-torch and transformers; seconds are that process's CPU time without imports. `model` runs `day0 ops` cold and
+torch and transformers; seconds are that process's CPU time without imports. `--write` puts the rows into
+`docs/operators-model-types.md`, where those of other types stay as they are. `model` runs `day0 ops` cold and
 tells CPU time and peak memory of it and its children, imports included, in both modes.
 """
 
@@ -23,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from causal_configs import config_of
@@ -30,13 +32,29 @@ from causal_configs import config_of
 CLASSES = (
     ("needs the repository's code", ("repository's code", "no model for the type")),
     ("a package is missing", ("ImportError", "requires the")),
-    ("needs inputs of its own", ("cannot be None", "must be specified", "required positional argument")),
+    (
+        "needs inputs of its own",
+        ("cannot be None", "must be specified", "required positional argument", "unknown"),
+    ),
     ("does not go on from its own cache", ("phase decode",)),
     ("defaults do not build", ("does not build", "does not parse")),
     ("defaults do not run", ("phase prefill",)),
     ("only a shorter prefill runs", ("phase long_prefill",)),
 )
 """Reason class -> words of the first anomaly that tell it."""
+PART = "part_not_captured"
+"""Of images and audio: the text may be captured all the same."""
+HOLES = frozenset({"phase_not_captured", "model_not_built", "capture_ended"})
+
+
+DOCUMENT = Path(__file__).parents[1] / "docs/operators-model-types.md"
+HEAD = """# Causal-LM model types whose operators are captured
+
+Every type of transformers' `MODEL_FOR_CAUSAL_LM_MAPPING_NAMES`, at full size from a config. Written by
+`python benchmarks/operators.py types --write`; with names behind it, the rows of those types alone. Seconds
+are CPU time without imports; peak memory includes them (torch and transformers: 0.25 GB). A type counts as
+captured where all phases of its text are; `how` tells what was captured otherwise than by the usual calls.
+"""
 
 
 def main() -> None:
@@ -46,6 +64,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--shards", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
     if asked.part == "model":
         for line in _model(asked.names[0]):
@@ -54,8 +73,14 @@ def main() -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     names = asked.names or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    for line in table(sweep(names, asked.shards, asked.seconds)):
-        print(line)
+    rows = sweep(names, asked.shards, asked.seconds)
+    if not asked.write:
+        print("\n".join(table(rows)))
+        return
+    before = written(DOCUMENT.read_text()) if DOCUMENT.exists() else []
+    kept = [row for row in before if row["type"] not in names]
+    whole = sorted([*kept, *rows], key=lambda row: str(row["type"]))
+    DOCUMENT.write_text("\n".join([HEAD, *table(whole), ""]))
 
 
 def sweep(names: Sequence[str], shards: int, seconds: float) -> list[dict[str, Any]]:
@@ -77,6 +102,7 @@ def _bounded(name: str, seconds: float) -> dict[str, Any]:
     row = {
         "type": name,
         "reason": f"not done within {seconds:g} s",
+        "how": "",
         "calls": 0,
         "operators": 0,
         "cpu": seconds,
@@ -102,7 +128,10 @@ def _capture(name: str, answer: Any) -> None:
     answer.send(
         {
             "type": name,
-            "reason": next((anomaly.message for anomaly in capture.undecided), ""),
+            "reason": next((item.message for item in capture.undecided if item.code != PART), ""),
+            "how": ", ".join(
+                dict.fromkeys(item.code for item in capture.anomalies if item.code not in HOLES)
+            ),
             "calls": len(capture.calls),
             "operators": len({call.op for call in capture.calls}),
             "cpu": time.process_time() - before,
@@ -124,12 +153,28 @@ def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     for name, count in Counter(reason_class(row["reason"]) for row in rows if row["reason"]).most_common():
         yield f"- {name}: {count} ({count / len(rows):.1%})"
     yield ""
-    yield "| type | operators | distinct calls | CPU s | peak MB | why not |"
-    yield "|---|---|---|---|---|---|"
+    yield "| type | operators | distinct calls | CPU s | peak MB | how | why not |"
+    yield "|---|---|---|---|---|---|---|"
     for row in rows:
-        why = f"{reason_class(row['reason'])}: {row['reason'][:120]}" if row["reason"] else ""
-        cells = [row["type"], row["operators"], row["calls"], f"{row['cpu']:.1f}", f"{row['mb']:.0f}", why]
-        yield f"| {' | '.join(map(str, cells))} |"
+        numbers = [row["operators"], row["calls"], f"{row['cpu']:.1f}", f"{row['mb']:.0f}"]
+        why = " ".join(row["reason"][:160].replace("|", "/").split())
+        yield f"| {' | '.join(map(str, [row['type'], *numbers, row['how'], why]))} |"
+
+
+def written(text: str) -> list[dict[str, Any]]:
+    """The rows of a table as `table` writes it."""
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) == 7 and cells[1].isdigit():
+            name, operators, calls, cpu, peak, how, reason = cells
+            found.append(
+                {
+                    "type": name, "operators": int(operators), "calls": int(calls), "cpu": float(cpu),
+                    "mb": float(peak), "how": how, "reason": reason,
+                }
+            )  # fmt: skip
+    return found
 
 
 def _model(path: str) -> Iterator[str]:

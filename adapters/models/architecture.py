@@ -128,11 +128,12 @@ def _by_type(parsed: Any, plain: dict[str, Any], version: str) -> tuple[str, dic
         classes = getattr(modeling_auto, mapping)
         if type(parsed) not in classes:
             continue
-        found, text = classes[type(parsed)], parsed.get_text_config()
+        found, text = classes[type(parsed)], parsed.get_text_config(decoder=True)
         if isinstance(parsed, found.config_class) or text is parsed:
             return str(found.__name__), plain
-        if isinstance(text, found.config_class) and isinstance(plain.get("text_config"), dict):
-            return str(found.__name__), plain["text_config"] | {"model_type": text.model_type}
+        part = next((value for key, value in plain.items() if getattr(parsed, key, None) is text), None)
+        if isinstance(text, found.config_class) and isinstance(part, dict):
+            return str(found.__name__), part | {"model_type": text.model_type}
     raise SkeletonError(
         f"transformers {version} has a config but no model for the type {plain['model_type']!r}",
         code="E401",

@@ -18,6 +18,7 @@ from .phase_inputs import (
     cache_of,
     inputs_of,
     long_prefill_tokens,
+    stated,
     takes,
     text_config,
 )
@@ -74,8 +75,9 @@ def phases_of(
 
     Anomalies beside `phase_not_captured`: `decode_without_cache`, a forward that returns no cache, so that
     each step is another prefill; `called_otherwise`, a phase that runs only where the model is called unlike
-    most; `shorter_long_prefill`, a forward that unrolls over its tokens; `padding_not_captured`, a phase that
-    does not run with a mask; `sampling_without_loop`, a model whose own loop around forwards does not run.
+    most; `shorter_long_prefill`, one that unrolls over its tokens or fails; `padding_not_captured`, a phase
+    that does not run with a mask; `sampling_without_loop`, a model whose own loop around forwards does not
+    run.
     """
     runner = _Runner(model, config, device, report or _ignore)
     was_training = model.training
@@ -144,16 +146,25 @@ class _Runner:
         except NoCache:
             raise
         except Exception as error:  # third-party model code: it is called in another way
-            form = Form(whole=True) if phase == "decode" else Form(cache=False)
-            try:
-                found = self._record(self._step(phase, PREFILL_TOKENS, form))
-            except Exception:  # neither way: raised again
-                raise error from None  # the usual way of calling says more
-            self._form = form
-            how = "the whole sequence beside its cache" if form.whole else "no order to keep a cache"
-            words = f"captured with {how}, since the usual way failed: {_words(error)}"
-            self.report(_told("called_otherwise", phase, words))
-            return found
+            for form, how in self._other_forms(phase):
+                try:
+                    found = self._record(self._step(phase, PREFILL_TOKENS, form))
+                except Exception:  # nor this way: the usual way of calling says more
+                    continue
+                self._form = form
+                words = f"captured with {how}, since the usual way failed: {_words(error)}"
+                self.report(_told("called_otherwise", phase, words))
+                return found
+            raise
+
+    def _other_forms(self, phase: str) -> Iterator[tuple[Form, str]]:
+        if phase == "decode":
+            yield replace(self._form, whole=True), "the whole sequence beside its cache"
+            return
+        yield Form(cache=False), "no order to keep a cache"
+        rows = stated(text_config(self.config), "num_codebooks")
+        if isinstance(rows, int) and rows > 1:
+            yield Form(rows=rows), f"{rows} rows of tokens, one a codebook"
 
     def _padded(self, phase: str, plain: Recorded) -> list[OperatorCall]:
         """What a ragged batch calls besides."""
@@ -186,6 +197,10 @@ class _Runner:
             found = self._record(replace(self._long_step(length), limit=LONG_CALLS))
         except CaptureOverrun:
             return self._shorter(length)
+        except Exception as error:  # third-party model code: positions may be fewer than the config states
+            found = self._record(replace(self._long_step(length // 2), limit=LONG_CALLS))
+            words = f"{length // 2} tokens, since {length} fail: {_words(error)}"
+            self.report(_told("shorter_long_prefill", "long_prefill", words))
         return Captured("long_prefill", found.calls, found.functions)
 
     def _shorter(self, length: int) -> Captured:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from day0_worker.workarounds import announce
@@ -22,6 +22,8 @@ from .static_kernels import kernels_of_config, kernels_of_model, kernels_of_type
 CAPTURED = ("bf16", "fp16", "fp32", "fp64")
 """Dtypes in which transformers builds a model; others belong to weights alone."""
 FALLBACK = "bf16"
+PLAIN = "fp32"
+"""In which models are tried that run in no other."""
 
 
 def capture_model(config: Mapping[str, Any], request: CaptureRequest) -> Capture:
@@ -42,8 +44,9 @@ def capture_parts(config: Mapping[str, Any], request: CaptureRequest) -> Iterato
     """
     yield Capture(request=request, kernels=kernels_of_config(config, request.attn, request.experts))
     dtype = _dtype(config, request)
+    anomalies: list[Anomaly] = []
     try:
-        built = build_meta_model(config, dtype, _options(request))
+        built, config, anomalies = _built(config, dtype, request)
     except SkeletonError as error:
         yield _not_built(config, request, str(error), error.code)
         return
@@ -51,13 +54,30 @@ def capture_parts(config: Mapping[str, Any], request: CaptureRequest) -> Iterato
         text = " ".join(f"{type(error).__name__}: {error}".split())[:400]
         yield _not_built(config, request, text, "E403")
         return
-    yield Capture(request=request, kernels=kernels_of_model(built.model), captured_dtype=dtype)
-    failed = False
+    yield Capture(
+        request=request, kernels=kernels_of_model(built.model), anomalies=anomalies, captured_dtype=dtype
+    )
+    failed = 0
     for part in _phases(built, request):
-        failed = failed or any(anomaly.code == "phase_not_captured" for anomaly in part.anomalies)
+        failed += _failed(part)
         yield part
-    if failed and dtype != FALLBACK:
-        yield from _once_more(config, request, dtype)
+    if failed and (dtype != FALLBACK or not request.dtype):
+        yield from _once_more(config, request, dtype, failed, anomalies)
+
+
+def _built(
+    config: Mapping[str, Any], dtype: str, request: CaptureRequest
+) -> tuple[BuiltModel, Mapping[str, Any], list[Anomaly]]:
+    """The model, or its text alone where a package is missing that only other parts need."""
+    try:
+        return build_meta_model(config, dtype, _options(request)), config, []
+    except SkeletonError as error:
+        text = config.get("text_config")
+        if not (isinstance(error.__cause__, ImportError) and isinstance(text, Mapping)):
+            raise
+        why = f"only the text is captured: {error.message}"
+        told = Anomaly(code="part_not_captured", subject="vision and audio", message=why)
+        return build_meta_model(text, dtype, _options(request)), text, [told]
 
 
 def _phases(built: BuiltModel, request: CaptureRequest) -> Iterator[Capture]:
@@ -88,18 +108,25 @@ def _phases(built: BuiltModel, request: CaptureRequest) -> Iterator[Capture]:
     )
 
 
-def _once_more(config: Mapping[str, Any], request: CaptureRequest, dtype: str) -> Iterator[Capture]:
-    """In a dtype for which more meta kernels exist, where that gets further."""
-    parts = list(_phases(build_meta_model(config, FALLBACK, _options(request)), request))
-    if any(anomaly.code == "phase_not_captured" for part in parts for anomaly in part.anomalies):
+def _once_more(
+    config: Mapping[str, Any], request: CaptureRequest, dtype: str, failed: int, anomalies: Sequence[Anomaly]
+) -> Iterator[Capture]:
+    """In a dtype that has more meta kernels, or that model code mixes with no other, where that helps."""
+    other = FALLBACK if dtype != FALLBACK else PLAIN
+    parts = list(_phases(build_meta_model(config, other, _options(request)), request))
+    if sum(map(_failed, parts)) >= failed:
         return
     told = Anomaly(
         code="captured_in_other_dtype",
         subject=dtype,
-        message=f"operators were captured in {FALLBACK}, since {dtype} lacks meta kernels",
+        message=f"operators were captured in {other}, since the forward does not run in {dtype} on meta",
     )
-    yield Capture(request=request, anomalies=[told], captured_dtype=FALLBACK, restarted=True)
+    yield Capture(request=request, anomalies=[told, *anomalies], captured_dtype=other, restarted=True)
     yield from parts
+
+
+def _failed(part: Capture) -> int:
+    return sum(anomaly.code == "phase_not_captured" for anomaly in part.anomalies)
 
 
 def _dtype(config: Mapping[str, Any], request: CaptureRequest) -> str:

@@ -24,11 +24,13 @@ class Form:
         mask: whether it is given a padding mask.
         cache: whether it is told to keep one.
         whole: whether a step is given the whole sequence beside the cache, instead of its own token.
+        rows: of token ids, where a sequence is several at once (codebooks of audio).
     """
 
     mask: bool = False
     cache: bool = True
     whole: bool = False
+    rows: int = 1
 
 
 class NoCache(ValueError):
@@ -44,7 +46,7 @@ def inputs_of(model: torch.nn.Module, length: int, seen: int, form: Form) -> dic
     seen: tokens of the sequence so far, those included.
     form: how the model is called.
     """
-    ids = torch.zeros((1, length), dtype=torch.int64, device="meta")
+    ids = torch.zeros((form.rows, length), dtype=torch.int64, device="meta")
     inputs: dict[str, Any] = {"input_ids": ids}
     if "decoder_input_ids" in inspect.signature(model.forward).parameters:
         inputs["decoder_input_ids"] = ids[:, :1]
@@ -64,17 +66,25 @@ def takes(model: torch.nn.Module, name: str) -> bool:
 
 
 def text_config(config: Any) -> Any:
-    """The text part of a composite config, or the config itself."""
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
+    """The text part of a composite config (the decoder of two), or the config itself."""
+    return config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+
+
+def stated(config: Any, name: str) -> Any:
+    """A value of the config; None where it has none, or another one for each layer."""
+    try:
+        return getattr(config, name, None)
+    except RuntimeError:  # transformers refuses values that differ from layer to layer
+        return None
 
 
 def long_prefill_tokens(config: Any) -> int:
     """Tokens of the long prefill: beyond the sliding window and `LONG_TOKENS`, within the positions."""
     text = text_config(config)
-    windows = [getattr(text, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    windows = [stated(text, name) for name in ("sliding_window", "attention_chunk_size")]
     wanted = max([LONG_TOKENS, *(window + 1 for window in windows if isinstance(window, int))])
-    stated = (getattr(text, name, None) for name in ("max_position_embeddings", "max_seq_len", "n_positions"))
-    positions = next((count for count in stated if isinstance(count, int)), None)
+    limits = (stated(text, name) for name in ("max_position_embeddings", "max_seq_len", "n_positions"))
+    positions = next((count for count in limits if isinstance(count, int)), None)
     return min(wanted, positions) if isinstance(positions, int) and positions > 0 else wanted
 
 
