@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from ..base.errors import InputError
 from ..base.run_store import RunStore
 from ..base.values import Fingerprint, canonical_json
+from .notes import load_notes, noted, without_notes
 from .plugins import plugin_texts
 from .registry import Registry
 from .row import RegistryRow
@@ -49,17 +50,18 @@ def stored_registry(store: RunStore, name: str) -> Registry:
 
 
 def load_registry(store: RunStore, name: str) -> Registry:
-    """Shipped rows with those of the run store laid over them.
+    """Shipped rows with those of the run store laid over them, and notes over both.
 
     Raises:
         InputError: E138, a file is damaged.
     """
-    return shipped_registry(name).overlaid(stored_registry(store, name))
+    rows = shipped_registry(name).overlaid(stored_registry(store, name))
+    return noted(rows, load_notes(store, name))
 
 
 def add_to_store(store: RunStore, added: Registry) -> None:
     """Lays rows over those of the run store; a reader sees the old file or the new one, never a part."""
-    merged = stored_registry(store, added.name).overlaid(added)
+    merged = stored_registry(store, added.name).overlaid(without_notes(added))
     store.write(store_path(added.name), dump_registry(merged).encode())
 
 

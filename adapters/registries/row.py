@@ -83,7 +83,9 @@ class RegistryRow(Value):
             or rank); of a declared row: the list's form.
         date: day of the probe (UTC, `2026-01-31`), where the run gave one.
         log: the last lines of a worker that died.
-        issue: address of an issue that tells of it.
+        issue: address of an issue that tells of it; this and the next two come from notes (see `notes`).
+        waiver: why it is accepted, or empty.
+        until: last day on which it is, or empty.
         fingerprint: digest of the fingerprint it was measured under.
         method: `replay`, or `declared` for imported support lists.
     """
@@ -113,6 +115,8 @@ class RegistryRow(Value):
     date: str = ""
     log: str = ""
     issue: str = ""
+    waiver: str = ""
+    until: str = ""
     fingerprint: str = ""
     method: str = "replay"
 

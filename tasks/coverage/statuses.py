@@ -174,15 +174,25 @@ def evidence_of(state: State) -> str:
         return f"a support list declares it {row.status}; nobody has tried it"
     if refused is not None:
         shapes = _shapes(refused.shapes) if refused.shapes else "these attributes"
-        return f"runs otherwise, but refuses {shapes}: {refused.reason}"
+        return "; ".join(
+            part for part in (f"runs otherwise, but refuses {shapes}: {refused.reason}", *_notes(row)) if part
+        )
     parts = [row.reason]
     if state.rebuilt:
         leaves = ", ".join(f"{count} x {op}" for op, count in state.rebuilt.leaves.items())
         parts.append(f"rebuilt from {leaves}")
-    parts.append(_deviation(row))
+    parts += [_deviation(row), *_notes(row)]
     if row.probe:
         parts.append(f"probe {row.probe[:8]} seed {row.seed} shapes {_shapes(row.shapes)}")
     return "; ".join(part for part in parts if part)
+
+
+def _notes(row: RegistryRow) -> tuple[str, ...]:
+    until = f" until {row.until}" if row.until else ""
+    return (
+        f"known: {row.issue}" if row.issue else "",
+        f"accepted{until}: {row.waiver}" if row.waiver else "",
+    )
 
 
 def _deviation(row: RegistryRow) -> str:

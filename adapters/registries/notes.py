@@ -1,0 +1,100 @@
+"""What people know of rows beside what was measured: an issue, and whether a fault is accepted.
+
+Notes stand in files of their own, since a probe writes rows anew: `STACK-DEVICE.notes.json` here, and
+`registries/STACK@DEVICE.notes.json` in the run store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..base.errors import InputError
+from ..base.run_store import RunStore
+from ..base.values import Value
+from .registry import Registry
+from .row import RegistryRow
+
+
+class Note(Value):
+    """One note, for all rows that it fits and that are not native.
+
+    Attributes:
+        op: full name, `aten.mm.default`.
+        dtypes: of the row; empty: all.
+        variant: of the row; None: all.
+        issue: address of an issue that tells of the fault.
+        waiver: why the fault is accepted, or empty.
+        until: last day on which it is (`2027-01-31`), or empty.
+    """
+
+    op: str
+    dtypes: Sequence[str] = ()
+    variant: str | None = None
+    issue: str = ""
+    waiver: str = ""
+    until: str = ""
+
+    def fits(self, row: RegistryRow) -> bool:
+        """Whether it speaks of this row."""
+        return (
+            self.op == row.op
+            and (not self.dtypes or list(self.dtypes) == list(row.dtypes))
+            and self.variant in (None, row.variant)
+            and (row.status != "native" or bool(row.constraints))
+        )
+
+
+_NOTES = TypeAdapter(list[Note])
+
+
+def notes_path(name: str) -> str:
+    """Where the run store keeps a person's notes on `STACK@DEVICE`."""
+    return f"registries/{name}.notes.json"
+
+
+def load_notes(store: RunStore, name: str) -> list[Note]:
+    """Notes shipped with Day0, then those of the run store.
+
+    Raises:
+        InputError: E138, a file is no list of notes.
+    """
+    file = resources.files(__package__).joinpath(f"{name.replace('@', '-')}.notes.json")
+    shipped = _parsed(name, file.read_text()) if file.is_file() else []
+    path = notes_path(name)
+    return shipped + (_parsed(name, store.read(path).decode()) if store.exists(path) else [])
+
+
+def noted(registry: Registry, notes: Sequence[Note]) -> Registry:
+    """The registry with notes laid over its measured rows; of two that fit one row the later one stays."""
+    rows = {place: _noted(row, notes) for place, row in registry.rows.items()} if notes else registry.rows
+    return Registry(registry.name, rows, registry.fingerprints, registry.declared)
+
+
+def without_notes(registry: Registry) -> Registry:
+    """The rows as they were measured, which is what a file of rows keeps."""
+    bare = {"issue": "", "waiver": "", "until": ""}
+    rows = {place: row.model_copy(update=bare) for place, row in registry.rows.items()}
+    return Registry(registry.name, rows, registry.fingerprints, registry.declared)
+
+
+def _noted(row: RegistryRow, notes: Sequence[Note]) -> RegistryRow:
+    fitting = [note for note in notes if note.fits(row)]
+    if not fitting:
+        return row
+    last = fitting[-1]
+    return row.model_copy(update={"issue": last.issue, "waiver": last.waiver, "until": last.until})
+
+
+def _parsed(name: str, text: str) -> list[Note]:
+    try:
+        return _NOTES.validate_json(text)
+    except ValidationError as error:
+        reason = str(error).splitlines()[1:2] or [str(error)]
+        raise InputError(
+            f"the notes on the registry of {name} cannot be read: {reason[0].strip()}",
+            code="E138",
+            remedy='Write a list such as [{"op": "aten.mm.default", "issue": "https://..."}].',
+        ) from error
