@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from day0.adapters.base.errors import SkeletonError
+from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.operator_capture import Capture, CaptureRequest
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.workaround import Chosen, with_chosen
 
+from .impact import shares
 from .needs import Need, needs_of, request_of
 from .record import Alternative
 from .statuses import RUNS, State
@@ -21,6 +24,7 @@ _EXPERTS = ("grouped_mm", "batched_mm", "eager")
 SonicMoE) are kernels of one vendor, which the list of kernels names."""
 
 _LISTED = 12
+_LARGEST = (math.inf, 0, 0.0, 0, 0)
 
 CaptureAll = Callable[[Sequence[CaptureRequest]], Sequence[Capture]]
 """Captures the model in several ways."""
@@ -48,16 +52,29 @@ class Judged:
         return [state for state in self.states if state.status not in RUNS]
 
     @property
-    def size(self) -> tuple[float, int, float, int, int]:
-        """The gap: share of the work and number of what is open, then of what runs in a roundabout way."""
+    def risk(self) -> float:
+        """Share of its own work in what is open."""
+        return round(sum(state.need.impact for state in self.open), 6)
+
+    def size(self, whole: Sequence[OperatorCall]) -> tuple[float, int, float, int, int]:
+        """The gap: work and number of what is open, then of what runs in a roundabout way.
+
+        Args:
+            whole: calls whose work counts as one.
+        """
         dear = [state for state in self.states if state.status in RUNS and state.status != "native"]
         return (
-            round(sum(state.need.impact for state in self.open), 6),
+            _weight(self.open, whole),
             len(self.open),
-            round(sum(state.need.impact for state in dear), 6),
+            _weight(dear, whole),
             len(dear),
             len(self.options),
         )
+
+
+def _weight(states: Sequence[State], whole: Sequence[OperatorCall]) -> float:
+    calls = [call for state in states for call in state.need.calls]
+    return round(sum(shares(calls, against=whole).values()), 6)
 
 
 def combinations(capture: Capture, spec: TargetSpec) -> list[Mapping[str, str]]:
@@ -104,8 +121,12 @@ def with_options(spec: TargetSpec, options: Mapping[str, str]) -> TargetSpec:
 
 
 def smallest(judged: Sequence[Judged]) -> Judged:
-    """The one with the smallest gap; of equals the one with the fewest options, then the first."""
-    return min(judged, key=lambda one: one.size if one.capture is not None else (2.0, 0, 0.0, 0, 0))
+    """The one with the smallest gap, its work held against that of the first.
+
+    Of equals the one with the fewest options, then the first.
+    """
+    whole = [call for state in judged[0].states for call in state.need.calls]
+    return min(judged, key=lambda one: one.size(whole) if one.capture is not None else _LARGEST)
 
 
 def entry(one: Judged, *, chosen: bool, checked: str) -> Alternative:
@@ -124,7 +145,7 @@ def entry(one: Judged, *, chosen: bool, checked: str) -> Alternative:
         gaps=by_status["gaps"][:_LISTED],
         rebuilt=by_status["rebuilt"][:_LISTED],
         unknown=by_status["unknown"][:_LISTED],
-        impact=one.size[0],
+        impact=one.risk,
         chosen=chosen,
         checked=checked,
         reason=one.reason,

@@ -60,7 +60,9 @@ def work_of(call: OperatorCall) -> Work:
     return Work(total + largest, float(max(sizes)))
 
 
-def shares(calls: Iterable[OperatorCall]) -> Mapping[str, float]:
+def shares(
+    calls: Iterable[OperatorCall], against: Iterable[OperatorCall] | None = None
+) -> Mapping[str, float]:
     """Signature and phase -> its share of the work of one token, in [0, 1].
 
     A token of a prompt and a generated one count one half each, whatever their number: within a phase a call
@@ -68,12 +70,17 @@ def shares(calls: Iterable[OperatorCall]) -> Mapping[str, float]:
     half, so that what only long prompts do counts too. A share is the mean of the share of bytes and the
     share of operations, so that neither needs a machine's balance.
 
+    Args:
+        calls: to weigh.
+        against: calls whose work counts as the whole; None: those that are weighed. Two ways to build a model
+            differ in all they do, so what each leaves open is held against the same whole.
+
     Returns:
-        A mapping whose keys are `share_key(call)`.
+        A mapping whose keys are `share_key(call)`; against others' work a share may exceed 1.
     """
     listed = list(calls)
     totals: dict[str, Work] = {}
-    for call in listed:
+    for call in listed if against is None else against:
         phase, one = _timed(call.phase), work_of(call)
         before = totals.get(phase, Work(0.0, 0.0))
         totals[phase] = Work(before.bytes + one.bytes * call.count, before.flops + one.flops * call.count)
@@ -81,10 +88,10 @@ def shares(calls: Iterable[OperatorCall]) -> Mapping[str, float]:
     inside = {step: sum(_STEPS.get(phase, phase) == step for phase in totals) for step in steps}
     found: dict[str, float] = {}
     for call in listed:
-        total, one = totals[_timed(call.phase)], work_of(call)
+        total, one = totals.get(_timed(call.phase), Work(0.0, 0.0)), work_of(call)
         by_bytes = one.bytes * call.count / total.bytes if total.bytes else 0.0
         by_flops = one.flops * call.count / total.flops if total.flops else 0.0
-        weight = 1 / len(steps) / inside[_STEPS.get(call.phase, call.phase)]
+        weight = 1 / max(len(steps), 1) / inside.get(_STEPS.get(call.phase, call.phase), 1)
         found[share_key(call)] = (by_bytes + by_flops) / 2 * weight
     return found
 

@@ -231,8 +231,9 @@ def _tensor(tensor: torch.Tensor, inlined: bool) -> str:
     dtype, shape, stride = str(tensor.dtype), list(tensor.shape), list(tensor.stride())
     if not inlined and tensor.is_floating_point():
         return f"drawn({dtype}, {shape}, {stride})"
-    plain = tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor.view(torch.uint8)
-    data = base64.b85encode(zlib.compress(plain.numpy().tobytes(), 9)).decode()
+    plain = tensor.contiguous().reshape(-1)  # without elements, last strides other than 1 cannot be bytes
+    content = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+    data = base64.b85encode(zlib.compress(content, 9)).decode()
     pieces = textwrap.wrap(data, 96) or [""]
     text = "\n".join(f'    b"{piece}"' for piece in pieces)
     return f"values({dtype}, {shape}, {stride}, (\n{text}\n))"
