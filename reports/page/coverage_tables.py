@@ -100,17 +100,15 @@ def _gap_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limi
     rows = [
         Row(
             [
-                Cell(gap.op, code=True, status=_gap_look(gap)),
-                Cell(",".join(gap.dtypes) + (f" [{gap.variant}]" if gap.variant else ""), code=True),
-                Cell(gap.status, whole=True),
+                Cell(gap.op, code=True, status=_gap_look(gap), below=_taken(gap.dtypes, gap.variant)),
+                Cell(gap.status, whole=True, below=f"in the {gap.layer}" if gap.layer else ""),
                 ledger.cell(f"/gaps/{place}/impact", "percent"),
-                Cell(gap.layer, whole=True),
                 Cell(
                     gap.workaround or "none known",
                     code=bool(gap.workaround),
                     whole=len(gap.workaround) < _SHORT,
+                    below=gap.checked or ("not tried" if gap.workaround else ""),
                 ),
-                Cell(gap.checked or ("not tried" if gap.workaround else "")),
                 ledger.cell(f"/gaps/{place}/launches", "exact"),
                 *([ledger.cell(f"/gaps/{place}/bytes_per_call", "bytes")] if crosses else []),
                 Cell(gap.evidence),
@@ -125,12 +123,9 @@ def _gap_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limi
         caption="Gaps, the largest share of work first",
         columns=[
             Column("Operator"),
-            Column("Dtypes"),
-            Column("Status"),
+            Column("Status", help="and the layer of the stack that is at fault"),
             Column("Share of work", True, help="of one token, prefill and decode alike"),
-            Column("Layer", help="of the stack that is at fault"),
-            Column("Way around"),
-            Column("Tried"),
+            Column("Way around", help="and how it was tried"),
             Column("Launches more", True, help="kernels that one rebuilt call starts, beyond the one"),
             *([crossing] if crosses else []),
             Column("Evidence"),
@@ -212,10 +207,8 @@ def _op_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit
         rows.append(
             Row(
                 [
-                    Cell(op.op, code=True, status=_look(op.status)),
-                    Cell(",".join(op.dtypes) + (f" [{op.variant}]" if op.variant else ""), code=True),
-                    Cell(op.status),
-                    Cell(op.grade),
+                    Cell(op.op, code=True, status=_look(op.status), below=_taken(op.dtypes, op.variant)),
+                    Cell(op.status, whole=True, below=op.grade),
                     ledger.cell(f"/ops/{place}/calls", "exact"),
                     ledger.cell(f"/ops/{place}/impact", "percent"),
                     Cell(listed(list(op.phases), 4)),
@@ -229,9 +222,7 @@ def _op_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit
         caption="All operators",
         columns=[
             Column("Operator"),
-            Column("Dtypes"),
-            Column("Status"),
-            Column("Evidence"),
+            Column("Status", help="and the grade of its evidence"),
             Column("Calls", True),
             Column("Share of work", True),
             Column("Phases"),
@@ -247,6 +238,11 @@ def _op_table(ledger: Ledger, facts: CoverageFacts, slug: str, index: int, limit
 def _badness(op: CoveredOp) -> tuple[int, float]:
     rank = _ORDER.index(op.status) if op.status in _ORDER else len(_ORDER)
     return (-rank, -float(op.impact))
+
+
+def _taken(dtypes: Sequence[str], variant: str) -> str:
+    """What an entry is for: `bf16, int64, with enable_gqa`."""
+    return ", ".join([*dtypes, *([f"with {variant.replace(',', ', ')}"] if variant else [])])
 
 
 def _given(variant: str) -> Sequence[str]:

@@ -21,6 +21,7 @@ class Cell:
         title: shown on hover, e.g. the exact number.
         notes: letters of the sources it came from.
         whole: never broken over lines.
+        below: a second line, set smaller.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Cell:
     title: str = ""
     notes: Sequence[str] = ()
     whole: bool = False
+    below: str = ""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ def cell_html(cell: Cell, scope: str) -> Markup:
         word = escape(cell.status)
         symbol = f'<svg class="i v-{word}" aria-hidden="true"><use href="#i-{word}"/></svg>'
         text = f'{symbol}<span class="vh">{word} </span>{text}'
-    return Markup(f"{text}{notes_html(cell.notes, scope)}")
+    below = f'<span class="below">{escape(clean(cell.below, CELL_LIMIT))}</span>' if cell.below else ""
+    return Markup(f"{text}{notes_html(cell.notes, scope)}{below}")
 
 
 def _row(row: Row, scope: str) -> Markup:
