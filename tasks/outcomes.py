@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from day0.adapters.base.errors import (
@@ -22,6 +23,12 @@ FAILURES = (
 )  # fmt: skip
 """Classes of failure; `nonfinite` ran but gave NaN or infinity, `not_run` was not tried."""
 
+_WHERE = re.compile(
+    r"^\S+ failed in \w+: |\bException from \S+:\d+:? ?|(?<=failed) at \S+:\d+|"
+    r"Check 'false' failed(?: at \S+:\d+)?: "
+)
+"""What the worker puts before a stack's words, and where in C++ an exception passed (OpenVINO says it each
+time)."""
 _LOG_LINES = 12
 _DETAIL_CHARACTERS = 500
 
@@ -46,7 +53,13 @@ def outcome_of(error: Day0Error) -> str:
 
 def detail_of(error: Day0Error) -> str:
     """The error in one line, without what differs from run to run."""
-    return " ".join(error.message.split())[:_DETAIL_CHARACTERS]
+    return said(error)[:_DETAIL_CHARACTERS]
+
+
+def said(error: Day0Error) -> str:
+    """The stack's own words in one line, without where in its source it was when it said them."""
+    text = " ".join(error.message.split())
+    return _WHERE.sub("", text) if isinstance(error, RemoteError) else text
 
 
 def log_of(error: Day0Error) -> Sequence[str]:

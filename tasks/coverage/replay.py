@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,7 @@ from day0.adapters.base.values import Number, json_number
 from day0.adapters.registries.blame import layer_of
 from day0_worker.trees import decode
 
+from ..outcomes import said
 from ..thresholds import SLOW_FACTOR, SLOW_SECONDS, SLOW_TIMINGS
 from .comparison import Comparison, compare
 from .plan_probe import Trial
@@ -32,10 +32,6 @@ _LOG_LINES = 3
 _UNDECIDED = ("memory", "import", "key_mismatch")
 """Kinds of a stack's error that say nothing of the operator. What an error of the call itself would look like
 is ruled out before: the same call with the same inputs ran on the reference."""
-
-_SAID_WHERE = re.compile(r"^\S+ failed in \w+: ")
-"""What the worker puts before a stack's own words."""
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -156,7 +152,7 @@ def _failed(spec: TargetSpec, trial: Trial, call: OperatorCall, error: WorkerErr
 
 
 def _remote(spec: TargetSpec, trial: Trial, call: OperatorCall, error: RemoteError) -> Outcome:
-    reason = _line(f"{error.kind}: {_SAID_WHERE.sub('', error.message)}")
+    reason = _line(f"{error.kind}: {said(error)}")
     layer = layer_of(spec.stack, error.kind, error.message)
     status = "unknown" if error.kind in _UNDECIDED else "missing"
     if error.kind == "double_fault":
