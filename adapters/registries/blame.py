@@ -10,11 +10,11 @@ _LAYERS: Mapping[str, Mapping[str, str]] = {
     "eager": {"missing_operator": "adapter", "unsupported": "adapter", "import": "adapter"},
     "inductor": dict.fromkeys(_COMPILES_FIRST, "compiler"),
     "onnxruntime": {**dict.fromkeys(_COMPILES_FIRST, "compiler"), "runtime": "runtime"},
-    "openvino": {**dict.fromkeys(_COMPILES_FIRST, "compiler"), "runtime": "runtime", "shape": "runtime"},
+    "openvino": dict.fromkeys(_COMPILES_FIRST, "compiler"),
 }
 """Stack -> kind of its error -> layer. In eager mode what is missing was never registered by the package that
 plugs the device into torch; a dtype or shape is refused inside the kernel. A compiling stack refuses before
-it runs; what OpenVINO says of shapes comes from its device plugin."""
+it runs, unless it says that its runtime or device plugin spoke."""
 
 _EXPORT_WORDS = ("torchexporterror", "conversionerror", "opconversionfailure", "torch.export")
 _RUNTIME_WORDS = (
@@ -23,6 +23,8 @@ _RUNTIME_WORDS = (
     "inferencesession",
     "while running",
     "exceptions from src/plugins",
+    "exception from src/plugins",
+    "exception from src/inference",
 )
 """What an error says that comes from the exporter, and what one that comes from the runtime after it."""
 

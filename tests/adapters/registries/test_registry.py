@@ -250,6 +250,8 @@ def test_an_installed_package_brings_its_own_rows(tmp_path: Path, monkeypatch: p
         ("onnxruntime", "runtime", "TorchExportError: Failed to export", "compiler"),
         ("onnxruntime", "runtime", "ONNXRuntimeError : 9 : NOT_IMPLEMENTED", "runtime"),
         ("openvino", "missing_operator", "OpConversionFailure: aten::x", "compiler"),
+        ("openvino", "runtime", "RuntimeError: Expected inputs of BF16 type", "compiler"),
+        ("openvino", "shape", "Exception from src/inference/src/cpp/core.cpp:117: Check", "runtime"),
         ("inductor", "memory", "out of memory", "worker"),
         ("a vendor's", "missing_operator", "no kernel", "adapter"),
     ],
