@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--write", action="store_true")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     if asked.part == "model":
         for line in _model(asked.names[0]):
             print(line)

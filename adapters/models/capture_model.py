@@ -16,6 +16,7 @@ from .architecture import BuiltModel, build_meta_model, declared_dtype
 from .capture import phases_of
 from .graph_capture import capture_graphs
 from .image_capture import capture_image
+from .image_inputs import takes_images
 from .merging import merged
 from .static_kernels import kernels_of_config, kernels_of_model, kernels_of_type
 
@@ -85,6 +86,7 @@ def _phases(built: BuiltModel, request: CaptureRequest) -> Iterator[Capture]:
     dtype = built.dtype
     if request.mode == "graph":
         graphs, anomalies = capture_graphs(built.model, request.device)
+        anomalies += _left_out(built.model)
         yield Capture(request=request, calls=graphs.calls, anomalies=anomalies, captured_dtype=dtype)
         return
     plain: list[OperatorCall] = []
@@ -106,6 +108,13 @@ def _phases(built: BuiltModel, request: CaptureRequest) -> Iterator[Capture]:
         anomalies=[*anomalies, *parts],
         captured_dtype=dtype,
     )
+
+
+def _left_out(model: Any) -> list[Anomaly]:
+    """What graphs are not made of."""
+    parts = ["decode steps", "sampling", *(["the vision part"] if takes_images(model) else [])]
+    message = f"the graphs are those of a short prefill of text; none of {', '.join(parts)} is exported"
+    return [Anomaly(code="graphs_of_prefill", subject="graphs", message=message)]
 
 
 def _once_more(

@@ -200,4 +200,14 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         remedy="Plan with dequantised weights, or ask the owner of the stack for the operators.",
     ),
+    Entry(
+        code="COV021",
+        title="Operators captured otherwise than by the usual calls",
+        severity="info",
+        meaning=(
+            "A phase of the model runs only where it is called in another way, on a shorter prompt or in "
+            "another dtype, or no decode step goes on from a cache; the list is that of what was run."
+        ),
+        remedy="Read the remark; where decoding without a cache surprises you, the config may be the reason.",
+    ),
 )

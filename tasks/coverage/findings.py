@@ -64,9 +64,11 @@ def findings_of_model(capture: Capture, kernels: Sequence[Kernel], spec: TargetS
     if capture.unbuilt:
         subject = Subject(kind="model", name="operators")
         yield make_finding("COV013", subject, capture.unbuilt, evidence=["config.json"])
-    for anomaly in capture.undecided:
+    undecided = capture.undecided
+    for anomaly in capture.anomalies:
         if anomaly.code != "model_not_built":
-            yield make_finding("COV008", Subject(kind="model", name=anomaly.subject), anomaly.message)
+            code = "COV008" if anomaly in undecided else "COV021"
+            yield make_finding(code, Subject(kind="model", name=anomaly.subject), anomaly.message)
     if kernels:
         unmade = [kernel.name for kernel in kernels if made_for(kernel, spec.device) is False]
         without = [kernel.name for kernel in kernels if not kernel.fallback]
