@@ -139,8 +139,9 @@ def _scaled_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torc
 def _scaled_grouped_mm(call: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Group by group in fp64, scales by row of the left side and by column of the right one."""
     args, _ = decode_call(call, tensors)
-    sides = [args[0].double() * args[2].double()[:, None], args[1].double() * args[3].double()[:, None, :]]
-    return _grouped(*sides, args[4])
+    left = args[0].double() * args[2].double()[:, None]
+    right = args[1].double() * args[3].double()[:, None, :]
+    return _grouped(left, right, args[4])
 
 
 def _unscaled(value: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
