@@ -48,7 +48,7 @@ def _measure(target: Any, capture: Capture | None = None, **options: Any) -> Cov
             "registry": Registry("simulated@cpu"),
             "config": {},
             "config_digest": "c",
-            "budget": 120.0,
+            "budget": 900.0,
             **options,
         },
     )
