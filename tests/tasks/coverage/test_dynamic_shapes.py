@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from day0.adapters.base.errors import RemoteError
+from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target import Answer, Call, CompileReport, Fragment
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint
 from day0.adapters.targets.open import open_target
 from day0.tasks.coverage.dynamic_shapes import example_sizes, sweep_shapes
 from day0.tasks.coverage.kind_facts import is_known, size_facts
-from day0.tasks.coverage.kind_rows import KindRows, KindsOn
+from day0.tasks.coverage.kind_rows import KindRow, KindRows, KindsOn, add_kinds
 from day0.tasks.coverage.kind_walk import KindWalk
 from day0.tasks.coverage.kinds import Trials, compile_kinds
 from day0.tasks.coverage.record_kinds import KindShapes
@@ -73,6 +77,16 @@ def swept(
 
 def sweep(tiny: Tiny, target: Any, model_type: str = "llama", until: float = 1e12) -> list[KindShapes]:
     return size_facts(ON, swept(tiny, target, model_type, until=until).rows, tiny(model_type).skeleton)
+
+
+def as_compiled(trials: Trials) -> list[KindRow]:
+    """Rows as those of kinds that were compiled for themselves."""
+    return [
+        row.model_copy(update={"case": phase})
+        for row in trials.rows.rows.values()
+        for phase in ("prefill", "decode")
+        if row.case == "example"
+    ]
 
 
 def test_one_graph_for_all_sizes_is_dynamic(tiny: Tiny) -> None:
@@ -141,10 +155,9 @@ def test_what_no_time_was_left_for_is_unknown_not_dynamic(tiny: Tiny) -> None:
 
 
 def test_what_is_known_is_not_tried_again(tiny: Tiny) -> None:
-    target = Compiler(lambda call: 0)
-    first = swept(tiny, target)
+    first = swept(tiny, Compiler(lambda call: 0))
     kept = [row for row in first.rows.rows.values() if row.case != "length 7"]
-    target.runs.clear()
+    target = Compiler(lambda call: 0)
     again = swept(tiny, target, rows=KindRows(SPEC.registry_name).merged(kept, first.rows.fingerprints))
     facts = size_facts(ON, first.rows, tiny("llama").skeleton)
     assert size_facts(ON, again.rows, tiny("llama").skeleton) == facts
@@ -160,13 +173,7 @@ def test_what_is_known_is_not_tried_again(tiny: Tiny) -> None:
 def test_kinds_are_known_by_graph_and_fingerprint(tiny: Tiny) -> None:
     skeleton = tiny("llama").skeleton
     trials = swept(tiny, Compiler(lambda call: 0))
-    compiled = [
-        row.model_copy(update={"case": phase})
-        for row in trials.rows.rows.values()
-        for phase in ("prefill", "decode")
-        if row.case == "example"
-    ]
-    rows = trials.rows.merged(compiled, trials.rows.fingerprints)
+    rows = trials.rows.merged(as_compiled(trials), trials.rows.fingerprints)
     assert is_known(ON, rows, skeleton)
     renamed = skeleton.model_copy(
         update={"nodes": [node.model_copy(update={"name": f"other.{node.name}"}) for node in skeleton.nodes]}
@@ -179,6 +186,57 @@ def test_kinds_are_known_by_graph_and_fingerprint(tiny: Tiny) -> None:
     assert size_facts(other, rows, skeleton) == []
     with_option = KindsOn(TargetSpec.parse(f"{SPEC}?attn=eager"), "fp32", ON.fingerprint, "config")
     assert not is_known(with_option, rows, skeleton)
+
+
+_READ = """
+import sys
+from day0.adapters.base.operator_capture import Capture, CaptureRequest
+from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.skeleton import Skeleton
+from day0.adapters.base.target import TargetDescription
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Fingerprint
+from day0.adapters.registries.registry import Registry
+from day0.tasks.coverage.kind_rows import load_kinds
+from day0.tasks.coverage.measure import measure_coverage
+from day0.tasks.coverage.question import Question
+
+def never(spec):
+    raise AssertionError(f"{spec} was opened")
+
+store, spec = RunStore(sys.argv[1]), TargetSpec.parse(sys.argv[2])
+skeleton = Skeleton.model_validate_json(store.read("skeleton.json"))
+record = measure_coverage(Question(
+    spec=spec,
+    description=TargetDescription(api=1, capabilities=["op", "fragment"], dtypes={}, devices=[],
+                                  fingerprint=Fingerprint(family="f 1", exact={"version": "1"})),
+    capture=Capture(request=CaptureRequest()),
+    registry=Registry(spec.registry_name),
+    config={},
+    config_digest="config",
+    open_target=never,
+    skeleton=lambda: skeleton,
+    kind_rows=load_kinds(store, spec.registry_name),
+))
+facts = record.facts
+print(sorted({one.outcome for one in facts.kinds}), sorted({one.answer for one in facts.dynamic}))
+print(sorted({"torch", "transformers", "prefect"} & set(sys.modules)))
+"""
+
+
+def test_where_all_is_known_no_worker_starts_and_torch_is_not_imported(tiny: Tiny, tmp_path: Path) -> None:
+    trials = swept(tiny, Compiler(lambda call: 0))
+    store = RunStore(tmp_path)
+    add_kinds(store, trials.rows.merged(as_compiled(trials), trials.rows.fingerprints))
+    store.write("skeleton.json", tiny("llama").skeleton.model_dump_json().encode())
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, str(tmp_path), str(SPEC)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["['ran'] ['dynamic']", "[]"], done.stderr
 
 
 def test_experts_without_tokens_are_a_case_of_layers_with_experts(tiny: Tiny) -> None:
