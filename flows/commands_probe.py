@@ -27,6 +27,7 @@ def probe(
     target: Target,
     refresh: Switch = False,
     sweep: Switch = False,
+    kinds: Switch = False,
     declare: Path | None = None,
     declared_for: str = "",
     flags: RunFlags = _DEFAULT,
@@ -44,6 +45,8 @@ def probe(
         target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16.
         refresh: Try measured rows again too.
         sweep: While time is left, try the same operators in the target's other dtypes and in other ranks.
+        kinds: In the time that is left, compile and run one node of each of the model's kinds too, in all
+            sizes, on a target that compiles; coverage then finds what it would have to wait for.
         declare: Try nothing; take over a support list (op-plugin's op_plugin_functions.yaml, or ONNX
             Runtime's OperatorKernels.md) as declared rows, which never count as measured.
         declared_for: Version that the list is read for: of torch (v2.7), or of the operator set (21).
@@ -68,11 +71,28 @@ def probe(
                 sweep=sweep,
                 progress=log_progress,
             )
+            compiled = _kinds(model, target, flags, budget - found.seconds) if kinds and model else 0
         if flags.json:
-            write_json(data, found)
+            write_json(data, {**found.model_dump(mode="json"), "kinds": compiled})
         else:
-            data.writelines(f"{printable(line)}\n" for line in found.lines())
+            lines = [*found.lines(), *([f"{compiled} trials of kinds of nodes"] if compiled else [])]
+            data.writelines(f"{printable(line)}\n" for line in lines)
     return exit_status(found.verdict)
+
+
+def _kinds(model: str, target: str, flags: RunFlags, seconds: float) -> int:
+    from day0.tasks.coverage.probe_kinds import probe_kinds
+
+    settings = settings_of(flags)
+    return probe_kinds(
+        model,
+        flags.revision,
+        TargetSpec.parse(target),
+        RunStore(settings.store),
+        run_options(settings),
+        seconds=seconds,
+        progress=log_progress,
+    )
 
 
 def _declared(model: str | None, target: str, path: Path, version: str, flags: RunFlags) -> int:

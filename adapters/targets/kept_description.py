@@ -53,10 +53,10 @@ def described(
             return TargetDescription.model_validate_json(store.read(name))
         except ValueError:
             store.remove(name)
-    description = ask()
+    text = ask().model_dump_json(indent=1).encode()
     if identity:
-        store.write(name, description.model_dump_json(indent=1).encode())
-    return description
+        store.write(name, text)
+    return TargetDescription.model_validate_json(text)  # the same types as those of a kept one
 
 
 def environment_of(spec: TargetSpec) -> str:

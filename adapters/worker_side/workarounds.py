@@ -149,9 +149,9 @@ class Ways:
         """Overload -> function, as tables of decompositions are written.
 
         Args:
-            known: the table that this one is laid over. What a function calls itself is what it stands in for,
-                so there the entry below it holds: a compiler may know some operators by their decomposition
-                alone.
+            known: the table that this one is laid over. What a function calls itself is what it stands in
+                for, so there the entry below it holds: a compiler may know some operators by their
+                decomposition alone.
         """
         from day0_worker.operators import resolve
 
