@@ -64,9 +64,10 @@ class InductorStack(EagerStack):
         with torch.no_grad():
             if signature != last:
                 torch.compiler.reset()
-                compiled = torch.compile(self.ways.operator(op), dynamic=False)
-                compiled(*_copies(placed), **_copies(named))
-                self._last_operator = (signature, compiled)
+                made: Any = torch.compile(self.ways.operator(op), dynamic=False)
+                made(*_copies(placed), **_copies(named))
+                compiled = made
+                self._last_operator = (signature, made)
             with self.timed():
                 return compiled(*placed, **named)
 

@@ -33,6 +33,7 @@ _UNDECIDED = ("memory", "import", "key_mismatch")
 """Kinds of a stack's error that say nothing of the operator. What an error of the call itself would look like
 is ruled out before: the same call with the same inputs ran on the reference."""
 
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of a trial.
