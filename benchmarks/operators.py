@@ -38,6 +38,7 @@ CLASSES = (
     ),
     ("does not go on from its own cache", ("phase decode",)),
     ("defaults do not build", ("does not build", "does not parse")),
+    ("takes too long", ("not done within",)),
     ("defaults do not run", ("phase prefill",)),
     ("only a shorter prefill runs", ("phase long_prefill",)),
 )

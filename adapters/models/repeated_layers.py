@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+import inspect
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import torch
@@ -91,11 +93,12 @@ class RepeatedLayers:
         self, module: torch.nn.Module, ran: dict[Hashable, tuple[Any, Scope]], *, always: bool
     ) -> None:
         run_itself = module.forward
+        names = list(inspect.signature(run_itself).parameters)
         path = self._paths.get(id(module), "")
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             outer = self._recorder.scope
-            key = (outer, _signature(args, kwargs))
+            key = (outer, _signature(args, kwargs, names))
             if key in ran and not always:
                 output, scope = ran[key]
                 scope.others.append(path)
@@ -111,9 +114,15 @@ class RepeatedLayers:
         module.forward = forward
 
 
-def _signature(args: Any, kwargs: Any) -> Hashable:
-    plain = {name: value for name, value in kwargs.items() if not _is_opaque(value)}
-    return Arguments([arg for arg in args if not _is_opaque(arg)], plain).key()
+def _signature(args: Any, kwargs: Any, names: Sequence[str]) -> Hashable:
+    """Of the inputs; a layer's own number does not tell it from others."""
+
+    def tells(name: str, value: Any) -> bool:
+        return name not in _POSITIONAL_ATTRIBUTES and not _is_opaque(value)
+
+    placed = zip_longest(names[: len(args)], args, fillvalue="")
+    plain = {name: value for name, value in kwargs.items() if tells(name, value)}
+    return Arguments([value for name, value in placed if tells(name, value)], plain).key()
 
 
 def _is_opaque(value: Any) -> bool:

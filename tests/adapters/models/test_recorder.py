@@ -141,3 +141,32 @@ def test_modules_get_their_own_forwards_back() -> None:
     capture_calls(model, lambda: model(input_ids=meta(1, 4, dtype=torch.int64).long()), phase="prefill")
     assert all("forward" not in vars(module) for module in model.modules())
     assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_layer_that_is_told_its_number_stands_for_the_others() -> None:
+    ran: list[int] = []
+
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(meta(4, 4))
+
+        def forward(self, x: torch.Tensor, layer_idx: int, scale: float) -> torch.Tensor:
+            ran.append(layer_idx)
+            return (x @ self.weight) * scale
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(Layer() for _ in range(9))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for number, layer in enumerate(self.layers):
+                x = layer(x, number, 2.0 if number == 5 else 1.0)
+            return x
+
+    model = Model()
+    calls = capture_calls(model, lambda: model(meta(3, 4)), phase="prefill")
+    assert ran == [0, 5, 8]  # the first, the last, and the one that is given something else
+    (product,) = [call for call in calls if call.op == "aten.mm.default"]
+    assert product.count == 9
