@@ -238,8 +238,8 @@ reaches from an input of seven; bytes read in the wrong dtype or order give magn
 
 KIND_SHARE = 0.25
 """Share of a worker's memory that the weights of one node may take when a kind is made up to be compiled: the
-compiler's and the runtime's own copies come on top (one as a constant or packed, one transposed), and so do the
-interpreter and its libraries. Larger nodes get fewer experts or a smaller vocabulary."""
+compiler's and the runtime's own copies come on top (one packed, one transposed), and so do the interpreter and
+its libraries. Larger nodes get fewer experts or a smaller vocabulary."""
 
 KIND_SHARE_MOST = 0.45
 """The same where fewer experts are not to be had: one copy still fits beside the weights themselves. What is
