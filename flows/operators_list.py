@@ -29,8 +29,8 @@ class ListedOp(Value):
         per_token: calls for each token that the phase feeds; 0 where that number is not known.
         flops: of one call, estimated.
         bytes: moved by one call, estimated.
-        branch: `padded` where only a ragged batch calls it, `image` where only a prompt with an image does, else
-            empty.
+        branch: `padded` where only a ragged batch calls it, `image` where only a prompt with an image does,
+            else empty.
     """
 
     op: str
