@@ -18,7 +18,8 @@ def kept_inputs(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     schema = getattr(function, "_schema", None)
     if schema is None or any(argument.name == _TRAINED for argument in schema.arguments):
         return []
-    given = {argument.name: value for argument, value in zip(schema.arguments, args)}  # noqa: B905  # 3.9
+    names = [argument.name for argument in schema.arguments]
+    given = dict(zip(names, args))  # noqa: B905  # Python 3.9 has no strict
     given.update(kwargs)
     written = {
         argument.name
