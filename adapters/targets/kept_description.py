@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,11 @@ from .registry import find_stack
 _OWN = "day0.adapters.targets."
 _COMPILERS = ("g++", "clang++", "c++")
 _IMPORTED = ("torch", "transformers", "onnxruntime", "openvino", "onnx", "onnxscript", "triton")
-_OF_THE_TERMINAL = ("_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLUMNS", "LINES")
+_HEEDED = re.compile(
+    r"(PYTHON|PATH|LD_|VIRTUAL_ENV|CONDA|OMP|GOMP|KMP|MKL|OPENBLAS|DNNL|ONEDNN|ATEN|TORCH|"
+    r"PYTORCH|ORT|ONNX|OV_|OPENVINO|TBB|TRITON|CXX|CC$|HF_|TRANSFORMERS)"
+)
+"""Variables that interpreter, loader, thread pools, kernel libraries and stacks read, by how they begin."""
 
 
 def described(
@@ -62,7 +67,7 @@ def described(
 def environment_of(spec: TargetSpec) -> str:
     """Digest of all that decides what one of Day0's own stacks says of a processor; empty for other targets.
 
-    Only they are known to look at nothing else: versions and files of packages, this process's variables,
+    Only they are known to look at nothing else: versions and files of packages, variables that they read,
     processor, memory, kernel and compilers. What a device other than the processor says depends on drivers,
     on who else holds it and on how it is set up, and a vendor's stack may look anywhere: these are asked.
     """
@@ -79,7 +84,7 @@ def environment_of(spec: TargetSpec) -> str:
         "processor": sorted(set(_of_processors())),
         "processors": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "variables": {key: value for key, value in variables.items() if key not in _OF_THE_TERMINAL},
+        "variables": {key: value for key, value in variables.items() if _HEEDED.match(key)},
         "compilers": [shutil.which(name) for name in _COMPILERS],
         "packages": sorted(_packages()),
     }
