@@ -26,6 +26,9 @@ KeepKinds = Callable[[KindRows], None]
 ReadRows = Callable[[str], Registry]
 """What an earlier run has handed to `Keep`, by name."""
 
+_NEXT_TO_NOTHING = 0.05
+"""Share of the time that a prober may leave over, having no time for another batch."""
+
 
 class Knowledge:
     """Looks operators up and, while time is left, tries those that need it.
@@ -82,6 +85,11 @@ class Knowledge:
     def left(self) -> float:
         """Seconds that may still be spent."""
         return max(0.0, self._budget - self.seconds) if self.can_probe else 0.0
+
+    @property
+    def spent(self) -> bool:
+        """Whether the time is all but used up."""
+        return self.can_probe and self._budget > 0 and self.left < _NEXT_TO_NOTHING * self._budget
 
     def target(self) -> Target:
         """The target without ways around, opened once."""

@@ -90,6 +90,7 @@ def measure_coverage(question: Question) -> CoverageRecord:
             probe_seconds=knowledge.seconds,
             probed=knowledge.probed,
             kinds=judgement.compiled.seconds,
+            spent=knowledge.spent,
         ),
         sources=SOURCES,
     )

@@ -169,12 +169,14 @@ class CoverageObservations(Value):
         probe_seconds: spent on trying operators.
         probed: rows tried.
         kinds: what each kind took, when it was compiled.
+        spent: whether the time for trying was used up, so that the next run has something to try.
     """
 
     capture_seconds: float = 0.0
     probe_seconds: float = 0.0
     probed: int = 0
     kinds: Sequence[KindSeconds] = ()
+    spent: bool = False
 
 
 class CoverageRecord(StageRecord):

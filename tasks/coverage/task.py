@@ -34,8 +34,9 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
 
     The key holds the capture and the rows of operators and kinds that the model needs: whoever probes them
     has the stage measured again, and rows of other models do not matter. Rows learnt in this very run belong
-    to its result, so the record is also stored under the key that the next run will ask for. A model that
-    cannot be built leaves a record too, with all that config and headers say.
+    to its result, so the record is also stored under the key that the next run will ask for, unless the time
+    was used up: then the next run goes on. A model that cannot be built leaves a record too, with all that
+    config and headers say.
 
     Raises:
         Day0Error: the release cannot be opened, or the target cannot be asked.
@@ -56,7 +57,8 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     after = before if ref.reused else key()
     if after != before:
         record = read_ref(job, CoverageRecord, ref)
-        save_record(job.run_store, record.model_copy(update={"key": after}))
+        if not record.observations.spent:
+            save_record(job.run_store, record.model_copy(update={"key": after}))
     return ref
 
 

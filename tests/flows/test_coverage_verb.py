@@ -72,3 +72,17 @@ def test_a_config_that_builds_nothing_still_leaves_a_record(
     assert says in finding["message"]
     assert any("fp8" in kernel["name"] for kernel in record["kernels"])
     assert record["ops"] == []
+
+
+@pytest.mark.slow
+def test_a_run_whose_time_was_up_is_gone_on_with(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No shipped registry knows half precision, and a second is too short for all of it."""
+    command = ["coverage", str(config), "--target", "eager@cpu/fp16", "--json", "--probe-budget"]
+    unknown = []
+    for budget in ("1", "1", "300", "300"):
+        cli.main([*command, budget])
+        said = capfd.readouterr()
+        record: dict[str, Any] = json.loads(said.out)
+        unknown.append(record["statuses"].get("unknown", 0))
+        assert said.err.splitlines()[-1].endswith("reused") is (len(unknown) == 4)
+    assert unknown[0] > unknown[1] > unknown[2] == unknown[3] == 0
