@@ -14,7 +14,6 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
 
 from ..inventory.record import InventoryRecord
-from ..inventory.record_counts import TensorPattern
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
 from ..record_store import save_record
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from day0.adapters.registries.registry import Registry
 
     from .knowledge import OpenTarget
+    from .low_precision import Stored
 
 
 def run(job: StageJob, inventory: RecordRef) -> RecordRef:
@@ -62,7 +62,7 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     return ref
 
 
-def _stored(inventory: InventoryRecord) -> Sequence[TensorPattern]:
+def _stored(inventory: InventoryRecord) -> Sequence[Stored]:
     """Patterns of the tensors; where there are none yet, those that the config implies."""
     return inventory.facts.patterns or inventory.facts.implied.patterns
 
