@@ -108,9 +108,9 @@ OPERATOR_TOLERANCE_DEFAULT = 1.6e-2
 
 OPERATOR_CONDITION = 4.0
 """Where the host's own kernel in the same dtype deviates from fp64 by more than a quarter of the tolerance,
-so may the target by this many times as much, and by this many tolerances at most: attention over scores of some
-hundreds loses in fp32 as many last digits as they have (measured: 2.5e-5, right to the digits that the inputs
-allow)."""
+so may the target by this many times as much, and by this many tolerances at most: attention over scores of
+some hundreds loses in fp32 as many last digits as they have (measured: 2.5e-5, right to the digits that the
+inputs allow)."""
 
 KIND_DEVIATION: dict[str, float] = {"fp64": 1e-8, "fp32": 1e-3, "fp16": 2e-2}
 """Relative L2 deviation of one node from the CPU in the same dtype beyond which it counts as wrong: some ten
@@ -238,8 +238,8 @@ reaches from an input of seven; bytes read in the wrong dtype or order give magn
 
 KIND_SHARE = 0.25
 """Share of a worker's memory that the weights of one node may take when a kind is made up to be compiled:
-the compiler's and the runtime's own copies come on top (one packed, one transposed), and so do the interpreter and
-its libraries. Larger nodes get fewer experts or a smaller vocabulary."""
+the compiler's and the runtime's own copies come on top (one packed, one transposed), and so do the
+interpreter and its libraries. Larger nodes get fewer experts or a smaller vocabulary."""
 
 KIND_SHARE_MOST = 0.45
 """The same where fewer experts are not to be had: one copy still fits beside the weights themselves. What is
