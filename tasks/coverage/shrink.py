@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from day0_worker.operators import call_dtype, decode_call, resolve
 _FLOORS = (512, 256, 128, 64, 32, 16, 8, 4, 1)
 """Sizes up to which dimensions are left alone, tried from the mildest."""
 
+_MOST_DIMENSIONS = 7
 _FACTORS = tuple(2**power for power in range(1, 16))
 _RUNS_ON_META = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
@@ -72,12 +73,21 @@ def runs_on_meta(call: OperatorCall, dtype: str = "") -> bool:
 
 def _maps(call: OperatorCall) -> Iterator[dict[int, int]]:
     """Old size -> new size, the mildest first."""
-    sizes = sorted({size for shape in call.shapes for size in shape if size > 1})
+    known = {size for shape in call.shapes for size in shape}
+    parts = {size for arg in call.args if _is_split(arg, known) for size in arg}
+    sizes = sorted(size for size in known | parts if size > 1)
     for factor in _FACTORS:
         for floor in _FLOORS:
             changed = {size: max(-(-size // factor), 2) for size in sizes if size > floor and size >= factor}
             if changed:
                 yield changed
+
+
+def _is_split(arg: Any, sizes: Container[int]) -> bool:
+    """Whether the argument says into which parts a dimension is split; smaller numbers may be dimensions."""
+    if not isinstance(arg, list | tuple) or not all(type(part) is int for part in arg):
+        return False
+    return len(arg) > 1 and min(arg) > _MOST_DIMENSIONS and sum(arg) in sizes
 
 
 def _resized(call: OperatorCall, sizes: Mapping[int, int]) -> OperatorCall:

@@ -50,6 +50,16 @@ def test_attributes_that_are_no_sizes_stay() -> None:
     assert 50 <= smaller.shapes[0][1] <= 2**12
 
 
+def test_parts_of_a_dimension_shrink_with_it() -> None:
+    call = call_of(_aten.split_with_sizes.default, meta(1, 64, 16, 768), [128, 128, 256, 256], 3)
+    smaller = shrink(call, 2**18)
+    assert smaller is not None
+    first, second, third, fourth = smaller.args[1]
+    assert (first, third) == (second, fourth)
+    assert 2 * (first + third) == smaller.shapes[0][3]
+    assert smaller.args[2] == 3
+
+
 def test_transposed_inputs_stay_transposed() -> None:
     call = call_of(_aten.mm.default, meta(64, 4096), meta(11008, 4096).t())
     smaller = shrink(call, 2**20)
