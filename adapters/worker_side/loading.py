@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 from day0_worker.dtypes import torch_dtype
 from day0_worker.stack import StackError
+from day0_worker.trees import storage_of
 from day0_worker.workarounds import apply_all
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def load_folder(
             for name, stored, wanted in said["mismatched_keys"]
         ),
         "seconds": time.perf_counter() - began,
-        "weight_bytes": _weight_bytes(model),
+        "weight_bytes": weight_bytes(model),
     }
     return model, report
 
@@ -135,10 +136,15 @@ def _model_class(folder: str) -> Any:
     return found
 
 
-def _weight_bytes(model: "torch.nn.Module") -> int:
+def weight_bytes(model: "torch.nn.Module") -> int:
     """Bytes of parameters and buffers, each storage once (tied weights share one)."""
-    storages = {
-        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-        for tensor in model.state_dict().values()
-    }
-    return sum(storages.values())
+    # Not detached, which would make new tensors of one parameter that two modules share.
+    held = model.state_dict(keep_vars=True).values()
+    return sum({storage_of(tensor): _bytes_behind(tensor) for tensor in held}.values())
+
+
+def _bytes_behind(tensor: "torch.Tensor") -> int:
+    try:
+        return int(tensor.untyped_storage().nbytes())
+    except RuntimeError:  # NotImplementedError among them: the tensor is a handle without a storage
+        return tensor.numel() * tensor.element_size()

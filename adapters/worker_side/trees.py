@@ -194,13 +194,22 @@ def _is_output(value: Any) -> bool:
     return isinstance(value, Output) or any(base.__name__ == "ModelOutput" for base in type(value).__mro__)
 
 
+def storage_of(tensor: "torch.Tensor") -> int:
+    """Equal for tensors over one storage, while they live; a tensor that has none stands for itself.
+
+    Not by the address of the data: it is 0, or refused, on devices whose tensors are handles.
+    """
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except RuntimeError:  # NotImplementedError among them
+        return id(tensor)
+
+
 def _tensor_key(tensor: "torch.Tensor") -> Any:
     """Equal for two tensors that show the same elements of the same storage."""
-    if tensor.device.type == "meta":
+    if tensor.device.type == "meta" or not tensor.numel():
         return id(tensor)
-    place = (tensor.device, tensor.data_ptr(), tensor.dtype)
-    if not tensor.numel():
-        return (id(tensor),)
+    place = (storage_of(tensor), tensor.storage_offset(), tensor.dtype)
     return (*place, tuple(tensor.shape), tensor.stride())
 
 

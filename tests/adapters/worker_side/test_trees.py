@@ -10,6 +10,12 @@ from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from day0_worker import trees
+from support.simulated_device import DeviceTensor, register
+
+
+def handle(values: torch.Tensor) -> DeviceTensor:
+    register()
+    return DeviceTensor(values)
 
 
 def crossed(value: Any) -> Any:
@@ -51,6 +57,20 @@ def test_meta_tensors_are_told_apart_by_object() -> None:
     x, y = torch.empty(2, device="meta"), torch.empty(2, device="meta")
     _, tensors = trees.encode([x, y, x])
     assert len(tensors) == 2
+
+
+def test_tensors_of_a_device_without_pointers_are_told_apart() -> None:
+    first, second = handle(torch.tensor([1.0, 2.0])), handle(torch.tensor([3.0, 4.0]))
+    assert first.data_ptr() == second.data_ptr() == 0
+    tree, tensors = trees.encode((first, second, first))
+    assert tree == {"$tuple": [{"$tensor": "t0"}, {"$tensor": "t1"}, {"$tensor": "t0"}]}
+    assert [tensor.tolist() for tensor in tensors.values()] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_a_tensor_without_a_storage_stands_for_itself() -> None:
+    first, second = torch.ones(2).to_sparse(), torch.ones(2).to_sparse()
+    assert trees.storage_of(first) == trees.storage_of(first)
+    assert trees.storage_of(first) != trees.storage_of(second)
 
 
 def test_a_cache_crosses_as_state_and_is_put_back_in_place() -> None:
