@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import sys
 from typing import Any, Dict, List, Mapping, Sequence
 
 from day0_worker.dtypes import torch_dtype
+from day0_worker.stack import Stack
 
+_OWN = ("day0.adapters.targets.", "day0_worker.")
 _TRIED = ("fp32", "bf16", "fp16", "fp64")
 
 
@@ -19,12 +23,18 @@ def fingerprint(stack: str, version: str, device: str, packages: Sequence[str]) 
         version: its version; the family keeps major.minor.
         device: torch device type.
         packages: distributions whose versions belong to the exact fingerprint.
+
+    Returns:
+        `family`, and `exact` with the engine's full version under its name, or as `engine` where a package
+        of that name has another one.
     """
     import torch
 
     short = ".".join(version.split("+")[0].split(".")[:2])
     exact = {"python": platform.python_version(), "torch": torch.__version__, "system": platform.release()}
     exact.update(_installed(packages))
+    if version not in (exact["torch"], exact.get(stack)):
+        exact["engine" if stack in exact else stack] = version
     exact["threads"] = str(torch.get_num_threads())
     if device == "cpu":
         family = f"{stack} {short} {platform.machine()} {instruction_set()}"
@@ -34,6 +44,48 @@ def fingerprint(stack: str, version: str, device: str, packages: Sequence[str]) 
         family = f"{stack} {short} {device} {'+'.join(names)} {_architecture(device)}".rstrip()
         exact.update(_driver(device))
     return {"family": family, "exact": exact}
+
+
+def description(stack: Stack) -> Dict[str, Any]:
+    """What the stack says of itself; code of somebody else's belongs to its exact fingerprint."""
+    said = stack.describe()
+    sources = source_digest(type(stack))
+    if not (sources and isinstance(said, dict) and isinstance(said.get("fingerprint"), dict)):
+        return said
+    exact = {**(said["fingerprint"].get("exact") or {}), "stack source": sources}
+    return {**said, "fingerprint": {**said["fingerprint"], "exact": exact}}
+
+
+def source_digest(stack: type) -> str:
+    """Changes whenever the code of somebody else's stack does, whatever version it says.
+
+    Read are the `.py` files beside the modules of the class and of the classes that it derives from, or a
+    module's file alone where it lies in no package. Day0's own do not count: they come with each worker.
+
+    Returns:
+        Hexadecimal digits; empty for one of Day0's own stacks.
+    """
+    names = {base.__module__ for base in stack.__mro__ if issubclass(base, Stack)}
+    modules = [sys.modules.get(name) for name in names if not name.startswith(_OWN)]
+    files = sorted({path for module in modules for path in _files_beside(module)})
+    if not files:
+        return ""
+    told = hashlib.sha256()
+    for path in files:
+        with open(path, "rb") as file:
+            told.update(f"{os.path.basename(path)} {hashlib.sha256(file.read()).hexdigest()};".encode())
+    return told.hexdigest()[:16]
+
+
+def _files_beside(module: Any) -> List[str]:
+    file = getattr(module, "__file__", None)
+    if not file or not os.path.exists(file):
+        return []
+    if not module.__package__:
+        return [file]
+    folder = os.path.dirname(file)
+    beside = [os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".py")]
+    return [file, *beside]
 
 
 def devices(device: str) -> List[Dict[str, Any]]:

@@ -10,7 +10,7 @@ import platform
 import sys
 from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Tuple
 
-from day0_worker import failures, frames, guardian
+from day0_worker import describing, failures, frames, guardian
 from day0_worker.batches import OperatorJob, OperatorResult
 from day0_worker.measure import Measure
 from day0_worker.ranks import thread_count
@@ -84,7 +84,7 @@ class _Server:
             "hello": self._hello,
             "ping": lambda request, tensors: ({}, {}),
             "sees": self._sees,
-            "describe": lambda request, tensors: (self._loaded().describe(), {}),
+            "describe": lambda request, tensors: (describing.description(self._loaded()), {}),
             "prepare": self._prepare,
             "run": self._run,
             "report": lambda request, tensors: (self._loaded().report(request["handle"]), {}),
