@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import cached_property
 
 from day0.adapters.base.errors import WorkerUnusable
 from day0.adapters.base.operator_call import OperatorCall
@@ -16,6 +17,7 @@ from day0.adapters.registries.row import RegistryRow
 
 from .kind_rows import KindRows
 from .needs import Need, group
+from .statuses import half_tried
 
 OpenTarget = Callable[[TargetSpec], AbstractContextManager[Target]]
 """Opens a target; its worker starts with the first call."""
@@ -72,6 +74,7 @@ class Knowledge:
         self.probed, self.seconds = 0, 0.0
         self.progress = progress
         self._open, self._budget, self._keep, self._stored = open_target, budget, keep, stored
+        self._learnt: set[str] = set()
         self._stack = ExitStack()
         self._opened: Target | None = None
 
@@ -109,7 +112,7 @@ class Knowledge:
         return self.registry.lookup(key, self.fingerprint)
 
     def learn(self, needs: Sequence[Need], share: float = 1.0) -> None:
-        """Tries what is inherited, declared or unknown, in this order, the most work first.
+        """Tries what is inherited, declared or unknown, in this order, the most work first; then half-tried rows.
 
         Args:
             needs: rows.
@@ -117,7 +120,9 @@ class Knowledge:
         """
         due = [need for need in needs if self.is_due(need, self.registry)]
         due.sort(key=lambda need: self.registry.probe_rank(need.key, self.fingerprint))
-        if not due or self.left <= 0:
+        running = bool(due) or self._opened is not None
+        more = [need for need in needs if self._goes_on(need, running=running)]
+        if not (due or more) or self.left <= 0:
             return
         from .prober import Prober  # imports torch, which nothing known needs
 
@@ -131,14 +136,16 @@ class Knowledge:
                 keep=self._keep,
                 progress=self.progress,
             )
-            prober.run(due)
+            prober.run([*due, *more])
         except WorkerUnusable:
             self.can_probe = False
             return
         finally:
             self.seconds += time.monotonic() - began
-        self.registry = prober.registry
-        self.probed += prober.probed
+        before, self.registry = self.registry, prober.registry
+        changed = {need.key for need in [*due, *more] if self._row(need) != self._row(need, before)}
+        self._learnt |= changed
+        self.probed += prober.probed + sum(need.key in changed for need in more)
 
     def native(self, calls: Sequence[OperatorCall]) -> set[str]:
         """Row keys of those calls that the target was seen to run, after trying those that need it."""
@@ -163,9 +170,34 @@ class Knowledge:
         signatures = [call.signature for call in need.calls]
         return registry.needs_probe(need.key, self.fingerprint, signatures)
 
+    def is_unfinished(self, needs: Sequence[Need]) -> bool:
+        """Whether the next run has something to try: the time was up, or rows of such a run stayed half tried."""
+        return self.spent or (self.can_probe and any(self._goes_on(need, running=False) for need in needs))
+
     def timed(self, began: float) -> None:
         """Counts time that was spent on the target elsewhere, since `began` of the monotonic clock."""
         self.seconds += time.monotonic() - began
+
+    def _goes_on(self, need: Need, *, running: bool) -> bool:
+        """Whether more is to be tried of a row whose first call was right under this very fingerprint.
+
+        What an earlier run had no time for is worth a worker. Of rows that came with Day0 or a package no run
+        knows how far they are to be trusted less than their maker did: they are gone on with beside others.
+        """
+        row = self._row(need)
+        if row is None or not half_tried(row) or self.is_due(need, self.registry):
+            return False
+        if running or self._stored is None or need.key in self._learnt:
+            return True
+        return self._row(need, self._kept) is not None
+
+    @cached_property
+    def _kept(self) -> Registry:
+        """What earlier runs have learnt."""
+        return self._stored(self.registry.name) if self._stored is not None else self.registry
+
+    def _row(self, need: Need, registry: Registry | None = None) -> RegistryRow | None:
+        return (registry or self.registry).rows.get((need.key, self.fingerprint.digest))
 
     def _is_native(self, key: str) -> bool:
         known = self.lookup(key)

@@ -90,7 +90,7 @@ def measure_coverage(question: Question) -> CoverageRecord:
             probe_seconds=knowledge.seconds,
             probed=knowledge.probed,
             kinds=judgement.compiled.seconds,
-            spent=knowledge.spent,
+            spent=knowledge.is_unfinished([state.need for state in judgement.named.states]),
         ),
         sources=SOURCES,
     )

@@ -19,7 +19,6 @@ from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.captures import load_or_capture
 from day0.adapters.registries.files import add_to_store, load_registry, store_path
 from day0.adapters.registries.registry import Registry
-from day0.adapters.registries.row import CHECKS
 from day0.adapters.targets.kept_description import described
 from day0.adapters.targets.open import open_target
 
@@ -27,7 +26,7 @@ from ..job import RunOptions
 from ..verdict import Verdict
 from .needs import Need, group, on_target, request_of
 from .record import CoveredOp, Gap
-from .statuses import RUNS, covered_ops, gaps_of, states_of
+from .statuses import RUNS, covered_ops, gaps_of, half_tried, states_of
 
 if TYPE_CHECKING:
     from .prober import Prober
@@ -267,8 +266,7 @@ def due_of(
 def _wants(need: Need, registry: Registry, fingerprint: Fingerprint) -> bool:
     if registry.needs_probe(need.key, fingerprint, [call.signature for call in need.calls]):
         return True
-    row = registry.rows[need.key, fingerprint.digest]
-    return row.status in RUNS and row.generator != "sweep" and not set(CHECKS) <= set(row.checks)
+    return half_tried(registry.rows[need.key, fingerprint.digest])
 
 
 def _without(registry: Registry, needs: Sequence[Need], fingerprint: Fingerprint) -> Registry:

@@ -169,7 +169,8 @@ class CoverageObservations(Value):
         probe_seconds: spent on trying operators.
         probed: rows tried.
         kinds: what each kind took, when it was compiled.
-        spent: whether the time for trying was used up, so that the next run has something to try.
+        spent: whether the time for trying was used up, or what of it was set apart for rows that are right so far,
+            so that the next run has something to try.
     """
 
     capture_seconds: float = 0.0

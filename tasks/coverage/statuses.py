@@ -9,7 +9,7 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, digest
 from day0.adapters.registries.blame import owner_of
 from day0.adapters.registries.registry import Known, Registry
-from day0.adapters.registries.row import DECLARED, Constraint, RegistryRow
+from day0.adapters.registries.row import CHECKS, DECLARED, Constraint, RegistryRow
 
 from .needs import Need
 from .rebuilt import Rebuilt
@@ -24,6 +24,14 @@ _BEST_FIRST = (
     "native", "decomposed", "slow", "fallback", "unknown",
     "double_fault", "wrong", "missing", "hang", "crash",
 )  # fmt: skip
+
+_CHECK_WORDS = {
+    "example": "one call",
+    "signatures": "other calls",
+    "ranges": "other values",
+    "attributes": "other attributes",
+}
+"""What is tried of a row, for a person."""
 
 Key = tuple[str, tuple[str, ...], str]
 """Operator, dtypes, variant."""
@@ -63,6 +71,14 @@ class State:
         """Of the entry that it is a part of."""
         call = self.need.calls[0]
         return call.op, tuple(call.dtypes), call.variant
+
+
+def half_tried(row: RegistryRow) -> bool:
+    """Whether a row is right as far as it was tried, and more of it is to be tried.
+
+    What a sweep met beside the model is never tried further.
+    """
+    return row.status in RUNS and row.generator != "sweep" and not set(CHECKS) <= set(row.checks)
 
 
 def states_of(
@@ -181,7 +197,7 @@ def evidence_of(state: State) -> str:
     if state.rebuilt:
         leaves = ", ".join(f"{count} x {op}" for op, count in state.rebuilt.leaves.items())
         parts.append(f"rebuilt from {leaves}")
-    parts += [_deviation(row), *_notes(row)]
+    parts += [_deviation(row), _checked_so_far(row), *_notes(row)]
     if row.probe:
         parts.append(f"probe {row.probe[:8]} seed {row.seed} shapes {_shapes(row.shapes)}")
     return "; ".join(part for part in parts if part)
@@ -199,6 +215,14 @@ def _deviation(row: RegistryRow) -> str:
     if row.error is None or row.tolerance is None or row.status != "native":
         return ""
     return f"error {row.error:.2g} of {row.tolerance:.2g} allowed" if row.tolerance else "exact"
+
+
+def _checked_so_far(row: RegistryRow) -> str:
+    if row.status not in RUNS or set(CHECKS) <= set(row.checks):
+        return ""
+    done = [words for check, words in _CHECK_WORDS.items() if check in row.checks]
+    left = [words for check, words in _CHECK_WORDS.items() if check not in row.checks]
+    return f"tried with {', '.join(done) or 'nothing that is recorded'}; not yet with {', '.join(left)}"
 
 
 def _shapes(shapes: Sequence[Sequence[int]]) -> str:

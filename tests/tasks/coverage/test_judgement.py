@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
+import pytest
 import torch
 
 from day0.adapters.base.operator_capture import Capture, CaptureRequest, FunctionCall
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.registries.registry import Registry
+from day0.adapters.registries.row import CHECKS
 from day0.tasks.coverage.alternatives import combinations
 from day0.tasks.coverage.decomposition import parts_of, rebuild
 from support.captured import call_of, meta
@@ -90,7 +93,9 @@ def test_a_composite_operator_falls_apart_too() -> None:
     assert rebuilt[call.row_key].launches > 2
 
 
-def test_nothing_is_opened_for_what_is_known() -> None:
+@pytest.mark.parametrize("checks", [CHECKS, CHECKS[:1]])
+def test_nothing_is_opened_for_what_is_known(checks: Sequence[str]) -> None:
+    """Nor for what came with Day0 and was tried with one call: the store holds nothing that a run left over."""
     from day0.adapters.base.target import TargetDescription
     from day0.adapters.base.values import Fingerprint
     from day0.adapters.registries.row import RegistryRow
@@ -100,7 +105,12 @@ def test_nothing_is_opened_for_what_is_known() -> None:
     call = call_of(_aten.mm.default, meta(4, 8, dtype=_BF16), meta(8, 4, dtype=_BF16))
     fingerprint = Fingerprint(family="f", exact={"torch": "1"})
     row = RegistryRow(
-        op=call.op, dtypes=call.dtypes, ranks=[2, 2], status="native", fingerprint=fingerprint.digest
+        op=call.op,
+        dtypes=call.dtypes,
+        ranks=[2, 2],
+        status="native",
+        checks=checks,
+        fingerprint=fingerprint.digest,
     )
     registry = Registry("eager@cpu").merged([row], {fingerprint.digest: fingerprint})
 
@@ -119,10 +129,15 @@ def test_nothing_is_opened_for_what_is_known() -> None:
             config={},
             config_digest="c",
             open_target=refuse,
+            known_rows=Registry,
         )
     )
     assert record.facts.statuses == {"native": 1}
+    assert record.facts.ops[0].grade == "measured"
     assert record.observations.probed == 0
+    assert not record.observations.spent
+    said = "tried with one call; not yet with other calls, other values, other attributes"
+    assert (said in record.facts.ops[0].evidence) is (checks != CHECKS)
 
 
 def test_judging_what_is_known_imports_no_torch() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.operator_capture import Capture, CaptureRequest, Kernel
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly
 from day0.adapters.registries.files import add_to_store, stored_registry
 from day0.adapters.registries.registry import Registry
+from day0.adapters.registries.row import CHECKS, RegistryRow
 from day0.adapters.targets.target import WorkerTarget
 from day0.tasks.coverage.measure import measure_coverage
 from day0.tasks.coverage.probe import probe
@@ -140,6 +144,55 @@ def test_a_sound_target_passes_and_a_known_one_is_not_asked(sound_target: Worker
     assert again.observations.probed == 0
     assert again.facts.ops == record.facts.ops
     assert again.facts.new_since_registry == ()
+
+
+def _half_tried(calls: Sequence[OperatorCall], target: WorkerTarget) -> Registry:
+    """As a run leaves it whose time was up after the first call of each row."""
+    fingerprint = target.describe().fingerprint
+    rows = [
+        RegistryRow(
+            op=call.op,
+            dtypes=call.dtypes,
+            ranks=[len(shape) for shape in call.shapes],
+            result_dtype=call.result_dtype,
+            variant=call.variant,
+            status="native",
+            checks=CHECKS[:1],
+            fingerprint=fingerprint.digest,
+        )
+        for call in calls
+    ]
+    return Registry("simulated@cpu").merged(rows, {fingerprint.digest: fingerprint})
+
+
+def _first(op: str) -> OperatorCall:
+    return next(call for call in calls_of("llama") if call.op == op)
+
+
+def test_the_next_run_goes_on_with_rows_of_which_one_call_was_tried(open_simulated: OpenSimulated) -> None:
+    """A fault that no ordinary input shows does not stay `native` because its first call was right."""
+    silu = _first("aten.silu.default")
+    faulty = open_simulated(clamp=silu.op)
+    half = _half_tried([silu], faulty)
+    kept: dict[str, Any] = {"registry": half, "known_rows": lambda name: replace(half, name=name)}
+    still = _measure(faulty, _capture(calls=[silu]), budget=0.0, **kept)
+    assert still.facts.statuses == {"native": 1}
+    assert still.observations.spent
+    on = _measure(faulty, _capture(calls=[silu]), **kept)
+    assert on.facts.statuses == {"wrong": 1}
+    assert on.observations.probed == 1
+    assert not on.observations.spent
+
+
+def test_rows_that_were_shipped_half_tried_are_gone_on_with_beside_others(sound_target: WorkerTarget) -> None:
+    calls = [_first("aten.neg.default"), _first("aten.mul.Tensor")]
+    half = _half_tried(calls, sound_target)
+    alone = _measure(sound_target, _capture(calls=calls), registry=half, known_rows=Registry)
+    assert alone.observations.probed == 0
+    one = _half_tried(calls[:1], sound_target)
+    beside = _measure(sound_target, _capture(calls=calls), registry=one, known_rows=Registry)
+    assert beside.observations.probed == 2
+    assert not any("not yet" in entry.evidence for entry in beside.facts.ops)
 
 
 def test_what_the_budget_leaves_is_unverified(sound_target: WorkerTarget) -> None:
