@@ -88,5 +88,5 @@ def _run(stage: str, model: str, target: str | None, flags: RunFlags, *, fresh: 
         if flags.json:
             write_json(data, record_json(record))
         else:
-            data.writelines(f"{printable(line)}\n" for line in stage_lines(record))
+            data.writelines(f"{printable(line)}\n" for line in stage_lines(record, settings.store))
     return exit_status(record.verdict)

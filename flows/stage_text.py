@@ -22,10 +22,17 @@ from day0.tasks.scale.record import ScaleRecord
 from day0.tasks.verdict import Verdict
 
 _MOST_ROWS = 20
+_REASON = 120
+"""Characters of a reason in one line; the record has all of it."""
 
 
-def stage_lines(record: StageRecord) -> Iterator[str]:
-    """Verdict, what the stage found out, and what a person may have to act on."""
+def stage_lines(record: StageRecord, store: str = "") -> Iterator[str]:
+    """Verdict, what the stage found out, and what a person may have to act on.
+
+    Args:
+        record: of any stage but inventory.
+        store: where the run store lies, before the names of files in it.
+    """
     on = f" on {record.target}" if record.target else ""
     yield f"{record.stage}{on}: {record.verdict.value}"
     for finding in record.findings:
@@ -33,12 +40,12 @@ def stage_lines(record: StageRecord) -> Iterator[str]:
             yield f"  {finding.code} {finding.subject.name}: {finding.message}"
             if finding.remedy:
                 yield f"         {finding.remedy}"
-    yield from (f"  {line}" for line in _facts(record))
+    yield from (f"  {line}" for line in _facts(record, f"{store}/" if store else ""))
 
 
-def _facts(record: StageRecord) -> Iterator[str]:
+def _facts(record: StageRecord, root: str) -> Iterator[str]:
     if isinstance(record, CoverageRecord):
-        yield from _coverage(record)
+        yield from _coverage(record, root)
     elif isinstance(record, MinimalRecord):
         yield from _minimal(record)
     elif isinstance(record, NumericsRecord):
@@ -49,29 +56,45 @@ def _facts(record: StageRecord) -> Iterator[str]:
         yield from _scale(record)
 
 
-def _coverage(record: CoverageRecord) -> Iterator[str]:
+def _coverage(record: CoverageRecord, root: str) -> Iterator[str]:
     facts = record.facts
     if facts.new_since_registry:
-        shown = ", ".join(facts.new_since_registry[:_MOST_ROWS])
+        more = len(facts.new_since_registry) - _MOST_ROWS
+        shown = ", ".join(facts.new_since_registry[:_MOST_ROWS]) + (f" and {more} more" if more > 0 else "")
         yield f"new to the registry ({len(facts.new_since_registry)}): {shown}"
     counts = ", ".join(f"{number} {status}" for status, number in facts.statuses.items())
-    yield f"{facts.overloads} operators, {facts.signatures} distinct calls: {counts or 'none'}"
+    forms = f"{sum(facts.statuses.values())} forms by dtypes and attributes"
+    yield (
+        f"{facts.overloads} operators in {forms}, {facts.signatures} distinct calls: {counts}"
+        if facts.overloads
+        else "no operator is known"
+    )
     for gap in facts.gaps[:_MOST_ROWS]:
         inside = f" [{gap.variant}]" if gap.variant else ""
         way = gap.workaround or "no way around known"
         tried = f" ({gap.checked})" if gap.checked else " (not tried)" if gap.workaround else ""
         share = f"{percent_text(gap.impact)} of the work"
         yield f"{gap.status:<9} {gap.op} ({', '.join(gap.dtypes)}){inside}, {share}; {way}{tried}"
+        files = [f"{name} {root}{path}" for name, path in _files_of(record, gap.id)]
+        if files:
+            yield f"{'':<9} {'; '.join(files)}"
     for one in facts.alternatives:
         options = "&".join(f"{key}={value}" for key, value in sorted(one.options.items())) or "as named"
-        found = one.reason or f"{len(one.gaps)} gaps, {percent_text(one.impact)} of the work at risk"
+        found = (
+            one.reason[:_REASON] or f"{len(one.gaps)} gaps, {percent_text(one.impact)} of the work at risk"
+        )
         yield f"{'->' if one.chosen else '  '} {options}: {found}"
     for chosen in facts.chosen:
         yield f"later stages run with {chosen.id}"
     yield from _kinds(facts)
-    for name, path in sorted(record.files.items()):
-        if name.startswith("repro "):
-            yield f"script: {path}"
+
+
+def _files_of(record: CoverageRecord, gap: str) -> Iterator[tuple[str, str]]:
+    """What a gap's files are called, and where they lie in the store."""
+    for word, name in (("script", "repro"), ("letter", "letter")):
+        path = record.files.get(f"{name} {gap}")
+        if path:
+            yield word, path
 
 
 def _kinds(facts: CoverageFacts) -> Iterator[str]:

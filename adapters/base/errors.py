@@ -18,6 +18,7 @@ Day0Error
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 
@@ -159,3 +160,18 @@ class RemoteError(WorkerError):
         self.kind = kind
         self.type_name = type_name
         self.place = dict(place or {})
+
+
+_ADDRESS = re.compile(r"(<[^<>]*?)(?: object)? at 0x[0-9a-f]+>")
+_HINT = re.compile(r"\.?\s*Hint:.*")
+
+
+def words_of(error: BaseException, limit: int = 300) -> str:
+    """Type and words of a foreign error in one line: no addresses, which differ from run to run, no hints.
+
+    Args:
+        error: as raised.
+        limit: characters of its words.
+    """
+    words = _HINT.sub("", _ADDRESS.sub(r"\1>", " ".join(str(error).split())))
+    return f"{type(error).__name__}: {words[:limit]}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.dtypes import FROM_TORCH
-from ..base.errors import SkeletonError
+from ..base.errors import SkeletonError, words_of
 
 MAX_LAYERS = 4096
 """Building time and memory grow with the number of layers; no released model has a tenth of this."""
@@ -60,7 +60,7 @@ def build_meta_model(
     except StackError as error:
         raise SkeletonError(str(error), code="E401", remedy="Install a newer transformers.") from error
     except Exception as error:  # a config is arbitrary input to third-party constructors
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        text = words_of(error, 400)
         raise SkeletonError(
             f"config.json does not build {architecture}: {text}",
             code="E403",
@@ -109,7 +109,7 @@ def choose_architecture(config: Mapping[str, Any], plain: dict[str, Any]) -> tup
     try:
         parsed = CONFIG_MAPPING[model_type].from_dict(with_floats(plain))
     except Exception as error:  # a config is arbitrary input to third-party constructors
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        text = words_of(error, 400)
         raise SkeletonError(
             f"config.json of type {model_type!r} does not parse: {text}", code="E403"
         ) from error

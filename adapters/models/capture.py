@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..base.errors import words_of
 from ..base.operator_call import OperatorCall
 from ..base.operator_capture import FunctionCall
 from ..base.values import Anomaly
@@ -152,7 +153,7 @@ class _Runner:
                 except Exception:  # nor this way: the usual way of calling says more
                     continue
                 self._form = form
-                words = f"captured with {how}, since the usual way failed: {_words(error)}"
+                words = f"captured with {how}, since the usual way failed: {words_of(error)}"
                 self.report(_told("called_otherwise", phase, words))
                 return found
             raise
@@ -177,7 +178,7 @@ class _Runner:
             )
             masked = self._record(step)
         except Exception as error:  # third-party model code: recorded
-            self.report(_told("padding_not_captured", phase, f"with a padding mask: {_words(error)}"))
+            self.report(_told("padding_not_captured", phase, f"with a padding mask: {words_of(error)}"))
             return []
         known = {call.signature for call in plain.calls}
         return [
@@ -199,7 +200,7 @@ class _Runner:
             return self._shorter(length)
         except Exception as error:  # third-party model code: positions may be fewer than the config states
             found = self._record(replace(self._long_step(length // 2), limit=LONG_CALLS))
-            words = f"{length // 2} tokens, since {length} fail: {_words(error)}"
+            words = f"{length // 2} tokens, since {length} fail: {words_of(error)}"
             self.report(_told("shorter_long_prefill", "long_prefill", words))
         return Captured("long_prefill", found.calls, found.functions)
 
@@ -227,7 +228,7 @@ class _Runner:
         try:
             found = self._record(_Step("sampling", 1, _nothing, loop))
         except Exception as error:  # third-party loops, and models without one
-            words = f"one token is chosen without the model's own loop, which failed: {_words(error)}"
+            words = f"one token is chosen without the model's own loop, which failed: {words_of(error)}"
             self.report(_told("sampling_without_loop", "sampling", words))
             found = self._record(_Step("sampling", 1, _nothing, lambda: choose_token(vocabulary)))
         return Captured("sampling", found.calls, found.functions)
@@ -285,12 +286,8 @@ def _ignore(anomaly: Anomaly) -> None:
     """Nobody asked."""
 
 
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
 def _not_captured(phase: str, error: Exception) -> Anomaly:
-    message = f"operators of phase {phase} could not be captured: {_words(error)}"
+    message = f"operators of phase {phase} could not be captured: {words_of(error)}"
     return Anomaly(code="phase_not_captured", subject=phase, message=message)
 
 

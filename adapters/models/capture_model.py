@@ -7,7 +7,7 @@ from typing import Any
 
 from day0_worker.workarounds import announce
 
-from ..base.errors import SkeletonError
+from ..base.errors import SkeletonError, words_of
 from ..base.operator_call import OperatorCall
 from ..base.operator_capture import Capture, CaptureRequest
 from ..base.values import Anomaly
@@ -52,7 +52,7 @@ def capture_parts(config: Mapping[str, Any], request: CaptureRequest) -> Iterato
         yield _not_built(config, request, str(error), error.code)
         return
     except Exception as error:  # a config is arbitrary input to third-party constructors
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+        text = words_of(error, 400)
         yield _not_built(config, request, text, "E403")
         return
     yield Capture(

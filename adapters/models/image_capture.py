@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..base.errors import words_of
 from ..base.operator_call import OperatorCall
 from ..base.operator_capture import FunctionCall
 from ..base.values import Anomaly
@@ -61,9 +62,9 @@ def capture_image(
     try:
         found = _record(model, config, device)
     except Exception as error:  # third-party model code: the text is captured all the same
-        return [], [], [_not_captured("vision", _words(error)), *anomalies]
+        return [], [], [_not_captured("vision", words_of(error)), *anomalies]
     if found.failure is not None:
-        why = f"its forward failed, and only what it called before is listed: {_words(found.failure)}"
+        why = f"its forward failed, and only what it called before is listed: {words_of(found.failure)}"
         anomalies = [_not_captured("vision", why), *anomalies]
     points = found.tower.functions if found.tower else _new_points(found.whole)
     return _new_calls(found.whole.calls, plain), list(points), anomalies
@@ -193,10 +194,6 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return [tensor for item in value for tensor in _tensors(item)]
     last = getattr(value, "last_hidden_state", None)
     return [] if last is None else [last]
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _not_captured(part: str, why: str) -> Anomaly:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from ..base.errors import SkeletonError
+from ..base.errors import SkeletonError, words_of
 from ..base.release import Release
 from ..base.skeleton import Node, Skeleton
 from ..base.values import Anomaly
@@ -53,7 +53,7 @@ def _trace(built: BuiltModel) -> tuple[str, dict[str, TracedNode]]:
         try:
             traced = trace(built.model, nodes.containers_of(path))
         except Exception as error:  # third-party model code on arbitrary configs
-            failure = " ".join(f"{type(error).__name__}: {error}".split())[:400]
+            failure = words_of(error, 400)
             break
         if any(node.name.rpartition(".")[0] == path for node in traced):
             return path, {node.name: node for node in traced}
