@@ -31,7 +31,7 @@ _VERBS = (
     ("adapt", "commands_adapt:adapt", "Adapt a model to one or more targets: all stages, one report."),
     ("inventory", "commands_inventory:app", "What a release is, from headers and config alone."),
     ("ops", "commands_operators:ops", "Every operator that a model will call."),
-    ("coverage", "commands_stages:coverage", "Which of these a target has, lacks or gets wrong."),
+    ("coverage", "commands_stages:coverage", "Which operators of a model a target has, lacks or gets wrong."),
     ("probe", "commands_probe:probe", "Try operators on a target and keep what was learnt."),
     ("minimal", "commands_stages:minimal", "Load and run the first layers of each kind."),
     ("compare", "commands_stages:compare", "Hold every node against the reference."),

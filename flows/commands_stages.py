@@ -16,7 +16,7 @@ _DEFAULT = RunFlags()
 
 
 def coverage(model: str, /, *, target: Target, fresh: Switch = False, flags: RunFlags = _DEFAULT) -> int:
-    """Which operators of a model a target has, lacks or gets wrong.
+    """Which of the operators that a model calls a target has, lacks or gets wrong.
 
     Args:
         model: Hub id, folder, or path of a config.json; NAME@REV pins.

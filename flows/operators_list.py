@@ -154,15 +154,19 @@ def operator_lines(found: OperatorsList) -> list[str]:
     ]
     lines += [f"not resolved: {anomaly.message}" for anomaly in found.unresolved]
     lines += [_kernel_line(kernel) for kernel in found.kernels]
+    lines += ["functions at which implementations switch, with their calls in one prefill:"]
     lines += [
         f"{call.count:>8} x {call.name} {call.implementation} ({call.phase})".replace("  (", " (")
         for call in found.functions
         if call.phase == "prefill"
     ]
+    phases = ", ".join(dict.fromkeys(call.phase for call in found.ops))
+    lines += [f"operators, with their calls in all layers, one of each phase together ({phases}):"]
     lines += [
         f"{count:>8} x {op} ({dtypes})"
         for (op, dtypes), count in sorted(counts.items(), key=lambda item: -item[1])
     ]
+    lines += ["`day0 coverage MODEL --target T` says which of them a target has, weighed by their work"]
     return lines
 
 

@@ -35,17 +35,15 @@ def kind_table(ledger: Ledger, facts: CoverageFacts, seconds: Sequence[KindSecon
         rows.append(
             Row(
                 [
-                    Cell(kind.node, code=True, status=look),
+                    Cell(kind.node, code=True, status=look, below=kind.phase),
                     ledger.cell(f"{at}/nodes", "exact"),
-                    Cell(kind.phase),
-                    Cell(kind.outcome + (f" ({kind.grade})" if kind.grade == "inherited" else "")),
+                    Cell(kind.outcome, whole=True, below=kind.grade if kind.grade == "inherited" else ""),
                     ledger.cell(f"{at}/deviation", "number"),
                     before if kind.operators else Cell(""),
                     after if kind.kernels else Cell(""),
                     ledger.measured(times.compile, "seconds") if times else Cell(""),
                     ledger.measured(times.run, "seconds") if times else Cell(""),
-                    Cell(named, code=True),
-                    Cell("; ".join(_remarks(kind))),
+                    Cell("; ".join(_remarks(kind)), below=f"the error names {named}" if named else ""),
                 ],
                 status="" if look == "pass" else look,
             )
@@ -56,14 +54,12 @@ def kind_table(ledger: Ledger, facts: CoverageFacts, seconds: Sequence[KindSecon
         columns=[
             Column("Node"),
             Column("Of its kind", True, help="nodes that share this graph"),
-            Column("Phase"),
             Column("Outcome"),
             Column("Deviation", True, help="relative L2 from the CPU in the same dtype"),
             Column("Operators", True, help="in the graph that the compiler was given"),
             Column("Kernels", True, help="executed in their place"),
             Column("Compiling", True, help="until the first answer, when it was compiled"),
             Column("Running", True, help="of the execution alone"),
-            Column("Named by the error"),
             Column("Detail"),
         ],
         rows=rows,
@@ -90,7 +86,7 @@ def size_table(ledger: Ledger, facts: CoverageFacts, slug: str) -> Table:
             Row(
                 [
                     Cell(kind.node, code=True, status=look),
-                    Cell(kind.answer + (f" ({kind.grade})" if kind.grade == "inherited" else "")),
+                    Cell(kind.answer, whole=True, below=kind.grade if kind.grade == "inherited" else ""),
                     ledger.cell(f"/dynamic/{place}/graphs", "exact"),
                     Cell(listed(list(kind.recompiled), 3) if kind.recompiled else ""),
                     Cell(listed(failures, 3) if failures else ""),
