@@ -22,25 +22,44 @@ def references(group: str, what: str, code: str) -> Mapping[str, str]:
     Raises:
         InputError: two packages claim one name, or an entry is not of the form `module:Class`.
     """
+    found, troubles = sound_references(group, what)
+    if troubles:
+        message, remedy = next(iter(troubles.values()))
+        raise InputError(message, code=code, remedy=remedy)
+    return found
+
+
+def sound_references(group: str, what: str) -> tuple[Mapping[str, str], Mapping[str, tuple[str, str]]]:
+    """Entries as `references` has them, and what is wrong with others, by name: a sentence and a remedy.
+
+    Of a name that is claimed twice Day0's own entry stays; where neither is, none does.
+    """
     found: dict[str, EntryPoint] = {}
+    troubles: dict[str, tuple[str, str]] = {}
     for entry in sorted(entry_points(group=group), key=lambda entry: (entry.name, entry.value)):
         other = found.get(entry.name)
-        if other is not None and other.value != entry.value:
-            raise InputError(
-                f"the {what} {entry.name!r} is claimed twice: by {_owner(other)} with {other.value} and "
-                f"by {_owner(entry)} with {entry.value}",
-                code=code,
-                remedy="Uninstall one of the two packages, or rename its entry point.",
-            )
         if not _REFERENCE.fullmatch(entry.value):
-            raise InputError(
+            troubles[entry.name] = (
                 f"the entry point {entry.name!r} of {_owner(entry)} is {entry.value!r}, not module:Class, "
                 f"in the group {group}",
-                code=code,
-                remedy="Correct the entry point in that package's pyproject.toml.",
+                "Correct the entry point in that package's pyproject.toml.",
             )
-        found[entry.name] = entry
-    return {name: entry.value for name, entry in found.items()}
+        elif other is None or other.value == entry.value:
+            found[entry.name] = entry
+        else:
+            troubles[entry.name] = (
+                f"the {what} {entry.name!r} is claimed twice: by {_owner(other)} with {other.value} and "
+                f"by {_owner(entry)} with {entry.value}",
+                "Uninstall one of the two packages, or rename its entry point.",
+            )
+            if entry.value.startswith("day0."):
+                found[entry.name] = entry
+    sound = {
+        name: entry.value
+        for name, entry in found.items()
+        if name not in troubles or entry.value.startswith("day0.")
+    }
+    return sound, troubles
 
 
 def _owner(entry: EntryPoint) -> str:

@@ -3,66 +3,73 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from ..base.errors import InputError
 from ..base.run_store import RunStore
 from ..base.values import Fingerprint, canonical_json
 from .notes import load_notes, noted, without_notes
-from .plugins import plugin_texts
+from .plugins import plugin_files
 from .registry import Registry
 from .row import RegistryRow
+from .salvage import salvage
 
 FORMAT = 2
 """2: rows know their attributes (`variant`), constraints and evidence."""
 
 _OLDER = 1
 
-_ROWS = TypeAdapter(list[RegistryRow])
-_FINGERPRINTS = TypeAdapter(dict[str, Fingerprint])
+_DAMAGED = ".damaged"
 
 
 def shipped_registry(name: str) -> Registry:
     """What Day0 itself and installed packages bring for `STACK@DEVICE`; empty where none brings anything.
 
-    Raises:
-        InputError: E138, a file is damaged; E172, an installed package's cannot be read.
+    What cannot be read of it is in `unread`.
     """
     shipped = f"{name.replace('@', '-')}.json"
     file = resources.files(__package__).joinpath(shipped)
     registry = parse_registry(name, file.read_text()) if file.is_file() else Registry(name)
-    for _, text in plugin_texts(shipped):
-        registry = registry.overlaid(parse_registry(name, text))
+    for brought in plugin_files(shipped):
+        where = f"the registry file {shipped} of the package {brought.package}"
+        found = read_registry(name, brought.data, where) if brought.data else Registry(name)
+        registry = registry.overlaid(found).with_unread(brought.trouble)
     return registry
 
 
 def stored_registry(store: RunStore, name: str) -> Registry:
     """What probes have added in the run store; empty where there were none.
 
-    Raises:
-        InputError: E138, the file is damaged.
+    What cannot be read of it is in `unread`.
     """
     path = store_path(name)
-    return parse_registry(name, store.read(path).decode()) if store.exists(path) else Registry(name)
+    if not store.exists(path):
+        return Registry(name)
+    return read_registry(name, store.read(path), f"the registry file {path} of the run store")
 
 
 def load_registry(store: RunStore, name: str) -> Registry:
     """Shipped rows with those of the run store laid over them, and notes over both.
 
-    Raises:
-        InputError: E138, a file is damaged.
+    What cannot be read of any of these is in `unread`; the rest stands.
     """
     rows = shipped_registry(name).overlaid(stored_registry(store, name))
-    return noted(rows, load_notes(store, name))
+    notes, unread = load_notes(store, name)
+    return noted(rows, notes).with_unread(*unread)
 
 
 def add_to_store(store: RunStore, added: Registry) -> None:
-    """Lays rows over those of the run store; a reader sees the old file or the new one, never a part."""
-    merged = stored_registry(store, added.name).overlaid(without_notes(added))
-    store.write(store_path(added.name), dump_registry(merged).encode())
+    """Lays rows over those of the run store; a reader sees the old file or the new one, never a part.
+
+    A file that cannot be read whole is kept beside it, with `.damaged` at the end of its name.
+    """
+    path = store_path(added.name)
+    there = stored_registry(store, added.name)
+    if there.unread:
+        store.write(path + _DAMAGED, store.read(path))
+    store.write(path, dump_registry(there.overlaid(without_notes(added))).encode())
 
 
 def store_path(name: str) -> str:
@@ -89,24 +96,27 @@ def parse_registry(name: str, text: str) -> Registry:
     """Inverse of `dump_registry`; rows of the older format count as inherited.
 
     Raises:
-        InputError: E138, the text is no registry of that name and format.
+        InputError: E138, the text is no registry of that name and format, or not all of it is.
     """
-    try:
-        content: dict[str, Any] = json.loads(text)
-        if content["registry"] != name or content["format"] not in (FORMAT, _OLDER):
-            raise ValueError(f"it is registry {content['registry']!r} in format {content['format']!r}")
-        rows = _ROWS.validate_python(content["rows"])
-        fingerprints = _FINGERPRINTS.validate_python(content["fingerprints"])
-        if content["format"] == _OLDER:
-            rows, fingerprints = _aged(rows, fingerprints)
-    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"the registry file of {name} cannot be read: {reason}",
-            code="E138",
-            remedy="Delete it and run `day0 probe` again.",
-        ) from error
-    return Registry(name).merged(rows, fingerprints)
+    registry = read_registry(name, text.encode(), f"the registry file of {name}")
+    if registry.unread:
+        raise InputError(registry.unread[0], code="E138", remedy="Delete it and run `day0 probe` again.")
+    return registry
+
+
+def read_registry(name: str, data: bytes, where: str) -> Registry:
+    """What can be read of a registry; what cannot is in `unread`.
+
+    Args:
+        name: that it is to have.
+        data: of the file.
+        where: the file in words.
+    """
+    found = salvage(data, where, "registry", name, (FORMAT, _OLDER), RegistryRow)
+    rows, fingerprints = found.rows, found.fingerprints
+    if found.format == _OLDER:
+        rows, fingerprints = _aged(rows, fingerprints)
+    return Registry(name).merged(rows, fingerprints).with_unread(*found.unread)
 
 
 def _plain(row: RegistryRow) -> dict[str, Any]:
@@ -114,7 +124,7 @@ def _plain(row: RegistryRow) -> dict[str, Any]:
 
 
 def _aged(
-    rows: list[RegistryRow], fingerprints: dict[str, Fingerprint]
+    rows: Sequence[RegistryRow], fingerprints: Mapping[str, Fingerprint]
 ) -> tuple[list[RegistryRow], dict[str, Fingerprint]]:
     """Rows of the format without attributes under fingerprints of their own, related to the true ones.
 
@@ -124,5 +134,9 @@ def _aged(
         old: value.model_copy(update={"exact": {**value.exact, "registry format": str(_OLDER)}})
         for old, value in fingerprints.items()
     }
-    moved = [row.model_copy(update={"fingerprint": renamed[row.fingerprint].digest}) for row in rows]
+    moved = [
+        row.model_copy(update={"fingerprint": renamed[row.fingerprint].digest})
+        for row in rows
+        if row.fingerprint in renamed
+    ]
     return moved, {value.digest: value for value in renamed.values()}

@@ -7,11 +7,11 @@ Notes stand in files of their own, since a probe writes rows anew: `STACK-DEVICE
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..base.errors import InputError
 from ..base.run_store import RunStore
 from ..base.values import Value
 from .registry import Registry
@@ -55,29 +55,38 @@ def notes_path(name: str) -> str:
     return f"registries/{name}.notes.json"
 
 
-def load_notes(store: RunStore, name: str) -> list[Note]:
-    """Notes shipped with Day0, then those of the run store.
-
-    Raises:
-        InputError: E138, a file is no list of notes.
-    """
+def load_notes(store: RunStore, name: str) -> tuple[list[Note], list[str]]:
+    """Notes shipped with Day0, then those of the run store; and what cannot be read, a sentence each."""
     file = resources.files(__package__).joinpath(f"{name.replace('@', '-')}.notes.json")
-    shipped = _parsed(name, file.read_text()) if file.is_file() else []
+    texts = [file.read_bytes()] if file.is_file() else []
     path = notes_path(name)
-    return shipped + (_parsed(name, store.read(path).decode()) if store.exists(path) else [])
+    texts += [store.read(path)] if store.exists(path) else []
+    notes: list[Note] = []
+    unread: list[str] = []
+    for text in texts:
+        try:
+            notes += _NOTES.validate_json(text)
+        except ValidationError as error:
+            reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+            unread.append(
+                f"the notes on the registry of {name} cannot be read: {reason} (write a list such as "
+                '[{"op": "aten.mm.default", "issue": "https://..."}])'
+            )
+    return notes, unread
 
 
 def noted(registry: Registry, notes: Sequence[Note]) -> Registry:
     """The registry with notes laid over its measured rows; of two that fit one row the later one stays."""
     rows = {place: _noted(row, notes) for place, row in registry.rows.items()} if notes else registry.rows
-    return Registry(registry.name, rows, registry.fingerprints, registry.declared)
+    return replace(registry, rows=rows)
 
 
 def without_notes(registry: Registry) -> Registry:
     """The rows as they were measured, which is what a file of rows keeps."""
     bare = {"issue": "", "waiver": "", "until": ""}
-    rows = {place: row.model_copy(update=bare) for place, row in registry.rows.items()}
-    return Registry(registry.name, rows, registry.fingerprints, registry.declared)
+    return replace(
+        registry, rows={place: row.model_copy(update=bare) for place, row in registry.rows.items()}
+    )
 
 
 def _noted(row: RegistryRow, notes: Sequence[Note]) -> RegistryRow:
@@ -86,15 +95,3 @@ def _noted(row: RegistryRow, notes: Sequence[Note]) -> RegistryRow:
         return row
     last = fitting[-1]
     return row.model_copy(update={"issue": last.issue, "waiver": last.waiver, "until": last.until})
-
-
-def _parsed(name: str, text: str) -> list[Note]:
-    try:
-        return _NOTES.validate_json(text)
-    except ValidationError as error:
-        reason = str(error).splitlines()[1:2] or [str(error)]
-        raise InputError(
-            f"the notes on the registry of {name} cannot be read: {reason[0].strip()}",
-            code="E138",
-            remedy='Write a list such as [{"op": "aten.mm.default", "issue": "https://..."}].',
-        ) from error

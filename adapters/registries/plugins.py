@@ -6,28 +6,38 @@ An entry names a package whose files are `STACK-DEVICE.json`, e.g. `acme = "acme
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import resources
-from importlib.metadata import entry_points
-
-from ..base.errors import InputError
+from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "day0.registries"
 
 
-def plugin_texts(file: str) -> Iterator[tuple[str, str]]:
-    """Each installed package's file of that name: where it comes from, and its text.
+@dataclass(frozen=True)
+class PluginFile:
+    """What an installed package brings.
 
-    Raises:
-        InputError: E172, an entry's package cannot be read.
+    Attributes:
+        package: that the entry names.
+        data: of the file; empty where the package has none of that name.
+        trouble: why the package could not be read, or empty.
     """
+
+    package: str
+    data: bytes = b""
+    trouble: str = ""
+
+
+def plugin_files(file: str) -> Iterator[PluginFile]:
+    """Each installed package's file of that name; one that cannot be read says so and hides no other."""
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
-        try:
-            found = resources.files(entry.value).joinpath(file)
-            if found.is_file():
-                yield entry.value, found.read_text()
-        except (ImportError, OSError, TypeError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"the registries of the package {entry.value} cannot be read: {error}",
-                code="E172",
-                remedy=f"Uninstall it, or correct its entry point {entry.name!r} of the group {GROUP}.",
-            ) from error
+        yield _file(entry, file)
+
+
+def _file(entry: EntryPoint, file: str) -> PluginFile:
+    try:
+        found = resources.files(entry.value).joinpath(file)
+        return PluginFile(entry.value, found.read_bytes() if found.is_file() else b"")
+    except Exception as error:  # finding a package imports it, and it is somebody else's
+        said = f"the registries of the package {entry.value} (entry point {entry.name!r}) cannot be read"
+        return PluginFile(entry.value, trouble=f"{said}: {error}")

@@ -44,12 +44,14 @@ class Registry:
         rows: measured.
         fingerprints: digest -> fingerprint.
         declared: by support lists; never among `rows`.
+        unread: what files of it could not be read, a sentence each.
     """
 
     name: str
     rows: Rows = field(default_factory=dict)
     fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
     declared: Rows = field(default_factory=dict)
+    unread: Sequence[str] = ()
 
     def lookup(self, key: str, fingerprint: Fingerprint) -> Known | None:
         """What is known of a row under a fingerprint; one of another family says nothing.
@@ -108,7 +110,11 @@ class Registry:
 
     def overlaid(self, other: Registry) -> Registry:
         """This registry with another one laid over it."""
-        return self.merged(other.all_rows(), other.fingerprints)
+        return self.merged(other.all_rows(), other.fingerprints).with_unread(*other.unread)
+
+    def with_unread(self, *sentences: str) -> Registry:
+        """This registry, of which more could not be read; empty sentences do not count."""
+        return replace(self, unread=(*self.unread, *filter(None, sentences)))
 
     def all_rows(self) -> Iterator[RegistryRow]:
         """Measured rows, then declared ones."""

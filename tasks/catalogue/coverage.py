@@ -201,6 +201,17 @@ ENTRIES: tuple[Entry, ...] = (
         remedy="Plan with dequantised weights, or ask the owner of the stack for the operators.",
     ),
     Entry(
+        code="COV022",
+        title="Ways around that nobody has tried",
+        severity="warning",
+        meaning=(
+            "For these gaps there is a way around that may work, and the time was up before it was replayed "
+            "on the target; so nobody knows whether the model runs."
+        ),
+        remedy="Run again, which goes on, or give a larger --probe-budget.",
+        undecided="unverified",
+    ),
+    Entry(
         code="COV021",
         title="Operators captured otherwise than by the usual calls",
         severity="info",
@@ -209,5 +220,18 @@ ENTRIES: tuple[Entry, ...] = (
             "another dtype, or no decode step goes on from a cache; the list is that of what was run."
         ),
         remedy="Read the remark; where decoding without a cache surprises you, the config may be the reason.",
+    ),
+    Entry(
+        code="COV022",
+        title="Rows or a way around cannot be used",
+        severity="warning",
+        meaning=(
+            "A registry file, notes, or an installed package's rows or ways around are damaged or raise; "
+            "they were passed over, and everything else is answered without them."
+        ),
+        remedy=(
+            "Correct or uninstall the package. A damaged file of the run store is replaced by what is learnt "
+            "next and kept beside it as `.damaged`."
+        ),
     ),
 )

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, Number, Value, canonical_json, digest
+from day0.adapters.registries.salvage import salvage
 
 FORMAT = 1
 
@@ -90,11 +88,13 @@ class KindRows:
         name: `STACK@DEVICE`.
         rows: (row key, fingerprint digest) -> row.
         fingerprints: digest -> fingerprint.
+        unread: what the file of them could not be read, a sentence each.
     """
 
     name: str
     rows: Mapping[tuple[str, str], KindRow] = field(default_factory=dict)
     fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
+    unread: Sequence[str] = ()
 
     def merged(self, rows: Iterable[KindRow], fingerprints: Mapping[str, Fingerprint]) -> KindRows:
         """These rows with others laid over them."""
@@ -163,29 +163,28 @@ class KindsOn:
         return 1 if self.known(rows, kind, case) is None else 0
 
 
-_ROWS = TypeAdapter(list[KindRow])
-_FINGERPRINTS = TypeAdapter(dict[str, Fingerprint])
-
-
 def store_path(name: str) -> str:
     """Where the run store keeps the rows of a `STACK@DEVICE`."""
     return f"kinds/{name}.json"
 
 
 def load_kinds(store: RunStore, name: str) -> KindRows:
-    """What earlier runs have learnt; empty where there were none.
-
-    Raises:
-        InputError: E138, the file is damaged.
-    """
+    """What earlier runs have learnt; empty where there were none. What cannot be read is in `unread`."""
     path = store_path(name)
-    return parse_kinds(name, store.read(path).decode()) if store.exists(path) else KindRows(name)
+    if not store.exists(path):
+        return KindRows(name)
+    return _read(name, store.read(path), f"the file of kinds {path} of the run store")
 
 
 def add_kinds(store: RunStore, added: KindRows) -> None:
-    """Lays rows over those of the run store; a reader sees the old file or the new one, never a part."""
-    merged = load_kinds(store, added.name).overlaid(added)
-    store.write(store_path(added.name), dump_kinds(merged).encode())
+    """Lays rows over those of the run store; a reader sees the old file or the new one, never a part.
+
+    A file that cannot be read whole is kept beside it, with `.damaged` at the end of its name.
+    """
+    path, there = store_path(added.name), load_kinds(store, added.name)
+    if there.unread:
+        store.write(f"{path}.damaged", store.read(path))
+    store.write(path, dump_kinds(there.overlaid(added)).encode())
 
 
 def dump_kinds(kinds: KindRows) -> str:
@@ -207,17 +206,14 @@ def parse_kinds(name: str, text: str) -> KindRows:
     """Inverse of `dump_kinds`.
 
     Raises:
-        InputError: E138, the text holds no rows of that name and format.
+        InputError: E138, the text holds no rows of that name and format, or not all of it does.
     """
-    try:
-        content: dict[str, Any] = json.loads(text)
-        if content["kinds"] != name or content["format"] != FORMAT:
-            raise ValueError(f"it is of {content['kinds']!r} in format {content['format']!r}")
-        rows = _ROWS.validate_python(content["rows"])
-        return KindRows(name).merged(rows, _FINGERPRINTS.validate_python(content["fingerprints"]))
-    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
-        raise InputError(
-            f"the file of kinds of {name} cannot be read: {str(error).splitlines()[0]}",
-            code="E138",
-            remedy="Delete it and run `day0 probe` again.",
-        ) from error
+    kinds = _read(name, text.encode(), f"the file of kinds of {name}")
+    if kinds.unread:
+        raise InputError(kinds.unread[0], code="E138", remedy="Delete it and run `day0 probe` again.")
+    return kinds
+
+
+def _read(name: str, data: bytes, where: str) -> KindRows:
+    found = salvage(data, where, "kinds", name, (FORMAT,), KindRow)
+    return replace(KindRows(name).merged(found.rows, found.fingerprints), unread=found.unread)

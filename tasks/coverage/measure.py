@@ -14,6 +14,7 @@ from .judgement import judge
 from .kernels import merged
 from .knowledge import Knowledge
 from .needs import Need, needs_of
+from .passed_over import findings_of_passed_over
 from .question import Question
 from .record import CoverageFacts, CoverageObservations, CoverageRecord
 from .statuses import covered_ops, gap_id, key_of
@@ -67,6 +68,7 @@ def measure_coverage(question: Question) -> CoverageRecord:
             *findings_of_kinds(question.spec, dtype, judgement.compiled),
             *failed_ways(question.spec, judgement.failed),
             *findings_of_model(question.capture, kernels, question.spec),
+            *findings_of_passed_over(question, gaps),
         ],
         target=str(question.spec),
         facts=CoverageFacts(

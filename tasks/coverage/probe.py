@@ -50,6 +50,7 @@ class Probed(Value):
         seconds: spent on trying.
         first_seconds: of them, until every row had its first call; null: the time did not suffice.
         registry: file in the run store that holds the rows.
+        unread: what could not be read of the rows known before, a sentence each.
     """
 
     target: str
@@ -65,6 +66,7 @@ class Probed(Value):
     seconds: float
     first_seconds: float | None
     registry: str
+    unread: Sequence[str] = ()
 
     def lines(self) -> Iterator[str]:
         """For a person: counts first, then the gaps."""
@@ -79,6 +81,7 @@ class Probed(Value):
         for gap in self.gaps:
             around = f"; way around: {gap.workaround}" if gap.workaround else ""
             yield f"  {gap.status} {gap.op}({','.join(gap.dtypes)}): {gap.evidence}{around}"
+        yield from (f"  {unread}; passed over" for unread in self.unread)
         yield f"registry: {self.registry}"
 
 
@@ -223,6 +226,7 @@ def probe(
         seconds=tried.seconds,
         first_seconds=tried.first_seconds,
         registry=store.path(store_path(target.spec.registry_name)),
+        unread=registry.unread,
     )
 
 

@@ -19,6 +19,7 @@ from ..record import record_key
 from ..record_store import save_record
 from .kind_rows import KindRows, add_kinds, load_kinds
 from .needs import needs_of, request_of
+from .passed_over import UNREAD
 from .record import STAGE, STAGE_VERSION, CoverageRecord
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     The key holds the capture and the rows of operators and kinds that the model needs: whoever probes them
     has the stage measured again, and rows of other models do not matter. Rows learnt in this very run belong
     to its result, so the record is also stored under the key that the next run will ask for, unless the time
-    was used up: then the next run goes on. A model that cannot be built leaves a record too, with all that
-    config and headers say.
+    was used up: then the next run goes on; or rows could not be read: then they can by now. A model that
+    cannot be built leaves a record too, with all that config and headers say.
 
     Raises:
         Day0Error: the release cannot be opened, or the target cannot be asked.
@@ -57,7 +58,7 @@ def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     after = before if ref.reused else key()
     if after != before:
         record = read_ref(job, CoverageRecord, ref)
-        if not record.observations.spent:
+        if not record.observations.spent and not any(one.code == UNREAD for one in record.findings):
             save_record(job.run_store, record.model_copy(update={"key": after}))
     return ref
 
@@ -75,7 +76,8 @@ def _registry(job: StageJob) -> Registry:
 
 def _key(job: StageJob, inventory: InventoryRecord, release: Release, capture: Capture) -> str:
     assert job.fingerprint is not None, "coverage is a stage of a target, which has a fingerprint"
-    keys = [need.key for need in needs_of(capture, TargetSpec.parse(job.target))]
+    spec, registry = TargetSpec.parse(job.target), _registry(job)
+    keys = [need.key for need in needs_of(capture, spec)]
     inputs = {
         "config": inventory.facts.identity.config_digest,
         "capture": digest(capture.model_dump(mode="json")),
@@ -85,7 +87,8 @@ def _key(job: StageJob, inventory: InventoryRecord, release: Release, capture: C
         "family": job.fingerprint.family,
         "exact": job.fingerprint.digest,
         "budget": str(job.options.probe_budget),
-        "rows": _registry(job).digest_of(keys, job.fingerprint),
+        "rows": registry.digest_of(keys, job.fingerprint),
+        "unread": digest([registry.unread, _known_kinds(job, spec).unread]),
         "kinds": _kinds_digest(job, release, capture),
     }
     return record_key(STAGE, STAGE_VERSION, inputs)

@@ -13,7 +13,7 @@ from day0.adapters.base.values import Number
 from day0.adapters.base.workaround import Chosen, Cost, Workaround, with_chosen
 from day0.adapters.registries.registry import Registry
 from day0.adapters.registries.row import RegistryRow
-from day0.adapters.workarounds.registry import load, plugins
+from day0.adapters.workarounds.registry import fits, load, plugins
 
 from .knowledge import Knowledge
 from .needs import Need
@@ -62,7 +62,7 @@ def candidates(states: Sequence[State], config: Mapping[str, Any], named: str = 
         listed.append(load(f"decompose:{call.op}"))
     if call.op.startswith("aten.") and _WIDER not in call.dtypes:
         listed.append(load(f"cast:{call.op}:{_WIDER}"))
-    fitting = [way for way in listed if way.operators() and way.applies(encoded, config)]
+    fitting = [way for way in listed if way.operators() and fits(way, encoded, config)]
     return list(dict.fromkeys(way.id for way in fitting))
 
 
@@ -73,7 +73,7 @@ def remodelled(gaps: Mapping[Key, Sequence[State]], spec: TargetSpec, config: Ma
     return [
         way.id
         for way in plugins(without=_OF_OPERATORS)
-        if not way.operators() and way.id not in named and any(way.applies(call, config) for call in calls)
+        if not way.operators() and way.id not in named and any(fits(way, call, config) for call in calls)
     ]
 
 

@@ -114,11 +114,9 @@ def test_a_persons_probes_lie_over_the_shipped_rows(tmp_path: object) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[]", '{"registry": "other@cpu", "format": 2}', '{"registry": "eager@cpu",']
 )
-def test_a_damaged_file_is_said_in_one_sentence(tmp_path: object, text: str) -> None:
-    store = RunStore(str(tmp_path))
-    store.write(store_path("eager@cpu"), text.encode())
-    with pytest.raises(InputError, match="registry file of eager@cpu"):
-        load_registry(store, "eager@cpu")
+def test_a_damaged_file_is_said_in_one_sentence(text: str) -> None:
+    with pytest.raises(InputError, match="registry file of eager@cpu cannot be read: "):
+        parse_registry("eager@cpu", text)
 
 
 @pytest.mark.parametrize("name", ["eager@cpu", "onnxruntime@cpu", "openvino@cpu", "inductor@cpu"])
@@ -238,8 +236,61 @@ def test_an_installed_package_brings_its_own_rows(tmp_path: Path, monkeypatch: p
     monkeypatch.syspath_prepend(tmp_path)
     assert shipped_registry("acme@npu") == registry
     (info / "entry_points.txt").write_text("[day0.registries]\nacme = acme_that_is_not_there\n")
-    with pytest.raises(InputError, match="E172"):
-        shipped_registry("acme@npu")
+    (unread,) = shipped_registry("acme@npu").unread
+    assert "package acme_that_is_not_there (entry point 'acme') cannot be read" in unread
+
+
+def test_a_broken_package_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry("acme@npu").merged([_row(HERE)], {HERE.digest: HERE})
+    bodies = {"acme_raises": "raise RuntimeError('no driver')", "acme_sound": "", "acme_torn": ""}
+    for name, body in bodies.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(body)
+        text = dump_registry(registry)
+        (tmp_path / name / "acme-npu.json").write_text(text if name == "acme_sound" else text[:-40])
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[day0.registries]\n" + "".join(f"{name} = {name}\n" for name in bodies)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found = shipped_registry("acme@npu")
+    assert found.rows == registry.rows
+    assert ["no driver" in one for one in found.unread] == [True, False]
+    assert "acme-npu.json of the package acme_torn cannot be read" in found.unread[1]
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [b"", b"[]", b"\xff\x00\xfe random", b'{"registry": "eager@cpu", "format": 2', b"[" * 100_000],
+)
+def test_a_damaged_file_of_the_store_is_told_and_kept_aside(tmp_path: Path, damaged: bytes) -> None:
+    store = RunStore(tmp_path)
+    store.write(store_path("eager@cpu"), damaged)
+    shipped, loaded = shipped_registry("eager@cpu"), load_registry(store, "eager@cpu")
+    assert (loaded.rows.keys(), shipped.unread) == (shipped.rows.keys(), ())
+    (unread,) = loaded.unread
+    assert unread.startswith("the registry file registries/eager@cpu.json of the run store cannot be read")
+    add_to_store(store, _registry((HERE, _row(HERE))))
+    assert store.read(store_path("eager@cpu") + ".damaged") == damaged
+    healed = stored_registry(store, "eager@cpu")
+    assert (set(healed.rows), healed.unread) == ({(KEY, HERE.digest)}, ())
+
+
+def test_bad_rows_do_not_take_whole_ones_with_them(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    text = dump_registry(_registry((HERE, _row(HERE)), (HERE, _row(HERE, "wrong", ranks=[3, 3]))))
+    bad = '{"op": 7, "status": "native"},\n  "nonsense",\n  {"op": "aten.mm.default"'
+    store.write(
+        store_path("eager@cpu"), text.replace('"rows": [\n  {', f'"rows": [\n  {bad}}},\n  {{').encode()
+    )
+    found = stored_registry(store, "eager@cpu")
+    assert sorted(row.status for row in found.rows.values()) == ["native", "wrong"]
+    (unread,) = found.unread
+    assert unread.startswith("3 of 5 rows of the registry file registries/eager@cpu.json")
+    with pytest.raises(InputError, match="E138"):
+        parse_registry("eager@cpu", store.read(store_path("eager@cpu")).decode())
 
 
 @pytest.mark.parametrize(

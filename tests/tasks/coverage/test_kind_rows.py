@@ -61,6 +61,22 @@ def test_a_damaged_file_is_named(text: str) -> None:
     assert caught.value.code == "E138"
 
 
+def test_a_damaged_file_is_passed_over_and_kept_aside(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    text = dump_kinds(of(row(OLD), row(OLD, case="length 7")))
+    torn = text.replace('"case":"length 7",', "").encode()
+    store.write(store_path(NAME), torn)
+    read = load_kinds(store, NAME)
+    assert [one.case for one in read.rows.values()] == ["prefill"]
+    assert [unread.partition(":")[0] for unread in read.unread] == [
+        "1 of 2 rows of the file of kinds kinds/inductor@cpu.json of the run store cannot be read"
+    ]
+    add_kinds(store, of(row(OLD, case="length 7")))
+    assert store.read(store_path(NAME) + ".damaged") == torn
+    healed = load_kinds(store, NAME)
+    assert (healed.rows, healed.unread) == (of(row(OLD), row(OLD, case="length 7")).rows, ())
+
+
 def test_a_row_speaks_for_its_family_and_no_other() -> None:
     rows = of(row(OLD, date="2026-01-02"))
     key = row_key("k1", "prefill", "bf16", {})

@@ -1,0 +1,89 @@
+"""What can be read of a file of rows: all, those rows that are whole, or none; and what could not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from ..base.values import Fingerprint
+
+Row = TypeVar("Row", bound=BaseModel)
+
+_WORDS = 200
+"""Letters of a reason: a damaged file may hold anything."""
+
+
+@dataclass(frozen=True)
+class Salvaged(Generic[Row]):
+    """What a file holds.
+
+    Attributes:
+        format: of the file; 0 where nothing could be read.
+        rows: those that are whole.
+        fingerprints: digest -> fingerprint, those that are whole.
+        unread: what could not be read, a sentence each.
+    """
+
+    format: int = 0
+    rows: Sequence[Row] = ()
+    fingerprints: Mapping[str, Fingerprint] = field(default_factory=dict)
+    unread: Sequence[str] = ()
+
+
+def salvage(
+    data: bytes, where: str, kind: str, name: str, formats: Collection[int], row: type[Row]
+) -> Salvaged[Row]:
+    """Reads a file of rows as far as it is sound.
+
+    Args:
+        data: of the file.
+        where: the file in words, e.g. `the registry file of eager@cpu`.
+        kind: key under which the file says what it is of.
+        name: that it says there.
+        formats: that are known.
+        row: type of its rows.
+    """
+    try:
+        content: dict[str, Any] = json.loads(data.decode())
+        if content[kind] != name or content["format"] not in formats:
+            raise ValueError(f"it is {kind} {content[kind]!r} in format {content['format']!r}")
+        entries, prints = list(content["rows"]), dict(content["fingerprints"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return Salvaged(unread=(f"{where} cannot be read: {_reason(error)}",))
+    rows, bad = _whole(entries, TypeAdapter(row))
+    marks, bad_marks = _whole(list(prints.items()), TypeAdapter(tuple[str, Fingerprint]))
+    unread = [
+        f"{len(reasons)} of {total} {what} of {where} cannot be read: {reasons[0]}"
+        for reasons, total, what in ((bad, len(entries), "rows"), (bad_marks, len(prints), "fingerprints"))
+        if reasons
+    ]
+    return Salvaged(content["format"], rows, dict(marks), tuple(unread))
+
+
+_Entry = TypeVar("_Entry")
+
+
+def _whole(entries: Sequence[Any], adapter: TypeAdapter[_Entry]) -> tuple[list[_Entry], list[str]]:
+    """Those entries that are of the type, and why others are not."""
+    whole, reasons = [], []
+    for entry in entries:
+        try:
+            whole.append(adapter.validate_python(entry))
+        except (ValidationError, RecursionError) as error:
+            reasons.append(_reason(error))
+    return whole, reasons
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        said = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    elif isinstance(error, KeyError):
+        said = f"it has no {error}"
+    else:
+        said = str(error)
+    return (said.splitlines() or [type(error).__name__])[0][:_WORDS]
