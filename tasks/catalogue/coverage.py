@@ -222,7 +222,7 @@ ENTRIES: tuple[Entry, ...] = (
         remedy="Read the remark; where decoding without a cache surprises you, the config may be the reason.",
     ),
     Entry(
-        code="COV022",
+        code="COV023",
         title="Rows or a way around cannot be used",
         severity="warning",
         meaning=(

@@ -13,7 +13,7 @@ from .record import Gap
 if TYPE_CHECKING:
     from .question import Question
 
-UNREAD = "COV022"
+UNREAD = "COV023"
 
 
 def findings_of_passed_over(question: Question, gaps: Sequence[Gap]) -> Iterator[Finding]:
