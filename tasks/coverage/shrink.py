@@ -16,7 +16,8 @@ _FLOORS = (512, 256, 128, 64, 32, 16, 8, 4, 1)
 
 _MOST_DIMENSIONS = 7
 _FACTORS = tuple(2**power for power in range(1, 16))
-_RUNS_ON_META = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
+_REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)
+"""What torch raises on the meta device where shapes and attributes do not fit each other."""
 
 
 def shrink(call: OperatorCall, limit: int) -> OperatorCall | None:
@@ -66,7 +67,7 @@ def runs_on_meta(call: OperatorCall, dtype: str = "") -> bool:
     try:
         with torch.no_grad():
             resolve(call.op)(*args, **kwargs)
-    except _RUNS_ON_META:
+    except _REFUSALS:
         return False
     return True
 

@@ -10,6 +10,8 @@ from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.models.encoding import attributes_of, variant_of
 from day0_worker.operators import resolve
 
+from .shrink import runs_on_meta
+
 _WORDS = {
     "approximate": ("none", "tanh"),
     "rounding_mode": ("trunc", "floor"),
@@ -45,7 +47,11 @@ class Varied:
 
 
 def varied(call: OperatorCall) -> list[Varied]:
-    """The call once for each of its attributes, with that one changed; not all of them need be valid."""
+    """The call once for each of its attributes, with that one changed.
+
+    What torch itself refuses on the meta device is left out, where it takes the unchanged call: no target
+    has to run it. CPU kernels take more, so that running there does not make a call legal.
+    """
     schema = resolve(call.op)._schema
     given = _by_name(schema, call)
     found = []
@@ -56,7 +62,7 @@ def varied(call: OperatorCall) -> list[Varied]:
         before = given.get(argument.name, default)
         for value in _changed(argument.name, str(argument.type), before, call):
             found.append(Varied(argument.name, value, _with(call, schema, argument.name, value)))
-    return found
+    return [one for one in found if runs_on_meta(one.call)] if found and runs_on_meta(call) else found
 
 
 def _by_name(schema: Any, call: OperatorCall) -> Mapping[str, Any]:

@@ -56,14 +56,33 @@ def _changed(call: OperatorCall) -> dict[str, Any]:
 
 
 def test_each_attribute_is_changed_in_turn() -> None:
-    softmax = call_of(aten._softmax.default, meta(2, 3), -1, False)
+    softmax = call_of(aten._softmax.default, meta(2, 3, dtype=torch.bfloat16), -1, False)
     assert _changed(softmax) == {"dim": 0, "half_to_float": True}
+    assert _changed(call_of(aten._softmax.default, meta(2, 3), -1, False)) == {"dim": 0}
     assert _changed(call_of(aten.gelu.default, meta(2))) == {"approximate": "tanh"}
     assert _changed(call_of(aten.add.Tensor, meta(2), meta(2))) == {"alpha": 0}
     norm = call_of(aten.native_layer_norm.default, meta(2, 4), [4], meta(4), meta(4), 1e-5)
     assert _changed(norm) == {"eps": pytest.approx(0.250015)}
     assert _changed(MM) == {}
     assert _changed(ATTENTION) == {"is_causal": True, "scale": 0.75, "enable_gqa": True}
+
+
+def test_what_torch_itself_refuses_is_not_asked_of_a_target() -> None:
+    mask = {"dtype": "fp32", "shape": [1, 1, 3, 3], "stride": [9, 9, 3, 1], "alias": 3}
+    masked = ATTENTION.model_copy(
+        update={
+            "args": [*ATTENTION.args, {"tensor": mask}],
+            "dtypes": ["fp32"] * 4,
+            "shapes": [*ATTENTION.shapes, [1, 1, 3, 3]],
+        }
+    )
+    assert _changed(masked) == {"scale": 0.75, "enable_gqa": True}  # not with is_causal, as torch says
+    assert _changed(call_of(aten.topk.default, meta(4, 4), 4)) == {
+        "k": 3,
+        "dim": 0,
+        "largest": False,
+        "sorted": False,
+    }
 
 
 def test_a_changed_switch_is_another_row_and_a_changed_number_is_not() -> None:
