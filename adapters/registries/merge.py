@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError
 from .registry import Registry
-from .row import RegistryRow
+from .row import CHECKS, RegistryRow
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Disagreement:
     """Two measurements of one row under one fingerprint that came to different statuses.
 
     Attributes:
-        kept: the newer one; of one day, the worse.
+        kept: the newer one; of one day, the worse; but what was tried in full before what was not.
         dropped: the other.
     """
 
@@ -39,13 +39,18 @@ def merge(first: Registry, second: Registry) -> tuple[Registry, tuple[Disagreeme
     for mine in second.all_rows():
         table = first.declared if mine.method == "declared" else first.rows
         theirs = table.get((mine.key, mine.fingerprint))
-        newer, older = sorted((mine, theirs or mine), key=_standing, reverse=True)
-        kept.append(newer)
+        better, other = sorted((mine, theirs or mine), key=_standing, reverse=True)
+        kept.append(better)
         if theirs is not None and mine.status != theirs.status:
-            disagreements.append(Disagreement(newer, older))
+            disagreements.append(Disagreement(better, other))
     return first.merged(kept, second.fingerprints), tuple(disagreements)
 
 
-def _standing(row: RegistryRow) -> tuple[str, bool, int, str]:
-    """Newer before older; of one day, a fault before none: a fault seen once is not undone by luck."""
-    return row.date, row.status != "native", len(row.checks), row.model_dump_json()
+def _standing(row: RegistryRow) -> tuple[bool, bool, str, bool, int, str]:
+    """What was decided before what was not; a fault, or all checks passed, before some of them passed.
+
+    Then newer before older; of one day, a fault before none: a fault seen once is not undone by luck.
+    """
+    fault = row.status not in ("native", "unknown")
+    settled = fault or set(CHECKS) <= set(row.checks)
+    return row.status != "unknown", settled, row.date, fault, len(row.checks), row.model_dump_json()

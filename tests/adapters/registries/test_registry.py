@@ -20,7 +20,7 @@ from day0.adapters.registries.files import (
 from day0.adapters.registries.merge import merge
 from day0.adapters.registries.query import select
 from day0.adapters.registries.registry import Registry
-from day0.adapters.registries.row import Constraint, RegistryRow
+from day0.adapters.registries.row import CHECKS, Constraint, RegistryRow
 
 HERE = Fingerprint(family="torch 2.13 x avx2", exact={"torch": "2.13.0", "driver": "2"})
 NEAR = Fingerprint(family="torch 2.13 x avx2", exact={"torch": "2.13.0", "driver": "1"})
@@ -204,12 +204,38 @@ def test_rows_are_selected_by_what_is_asked() -> None:
 
 def test_merging_keeps_the_newer_row_whichever_comes_first() -> None:
     old = _registry((HERE, _row(HERE, "missing", date="2026-11-01")))
-    new = _registry((HERE, _row(HERE, date="2026-11-02")), (NEAR, _row(NEAR)))
+    new = _registry((HERE, _row(HERE, date="2026-11-02", checks=CHECKS)), (NEAR, _row(NEAR)))
     for first, second in ((old, new), (new, old)):
         merged, disagreements = merge(first, second)
         assert merged.rows[KEY, HERE.digest].status == "native"
         assert len(merged.rows) == 2
         assert [(one.kept.status, one.dropped.status) for one in disagreements] == [("native", "missing")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ({"status": "wrong"}, {"checks": ["example"]}, "old"),  # one call proves nothing against a fault
+        ({"status": "wrong"}, {"checks": CHECKS}, "new"),
+        ({"checks": CHECKS}, {"checks": ["example"]}, "old"),
+        ({"checks": CHECKS}, {"status": "wrong", "checks": ["example"]}, "new"),
+        ({"checks": ["example"]}, {"checks": ["example"], "error": 1e-6}, "new"),
+        ({"status": "wrong"}, {"status": "unknown"}, "old"),
+        ({"checks": ["example"]}, {"status": "unknown"}, "old"),
+    ],
+)
+def test_a_newer_row_of_less_proof_does_not_stand(
+    old: dict[str, object], new: dict[str, object], kept: str
+) -> None:
+    rows = {
+        "old": _row(HERE, **{"date": "2026-11-01", **old}),
+        "new": _row(HERE, **{"date": "2026-11-02", **new}),
+    }
+    both = [_registry((HERE, row)) for row in rows.values()]
+    for first, second in (both, both[::-1]):
+        merged, disagreements = merge(first, second)
+        assert merged.rows[KEY, HERE.digest] == rows[kept]
+        assert len(disagreements) == (rows["old"].status != rows["new"].status)
 
 
 def test_of_one_day_a_fault_outlives_its_absence() -> None:
