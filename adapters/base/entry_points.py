@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageMetadata, entry_points
 
 from .errors import InputError
 
@@ -60,6 +60,36 @@ def sound_references(group: str, what: str) -> tuple[Mapping[str, str], Mapping[
         if name not in troubles or entry.value.startswith("day0.")
     }
     return sound, troubles
+
+
+def keeper(group: str, name: str) -> str:
+    """Who keeps what an installed package offers, by its metadata: the package's name and project address.
+
+    Args:
+        group: of entry points.
+        name: within it.
+
+    Returns:
+        `acme-npu-day0 (https://acme.example/npu)`; empty where no package offers it, or Day0 itself does.
+    """
+    for entry in entry_points(group=group, name=name):
+        if entry.dist is None or entry.value.startswith("day0."):
+            continue
+        address = _address(entry.dist.metadata)
+        return f"{entry.dist.name} ({address})" if address else entry.dist.name
+    return ""
+
+
+def _address(metadata: PackageMetadata) -> str:
+    """Where a package takes issues, else its source, else its first address."""
+    listed = [one.partition(",") for one in metadata.get_all("Project-URL") or []]
+    named = {re.sub(r"\W", "", label).lower(): url.strip() for label, _, url in listed}
+    first = next(iter(named.values()), "")
+    known = next((named[word] for word in _ADDRESSES if word in named), "")
+    return known or str(metadata.get("Home-page") or "").replace("UNKNOWN", "") or first
+
+
+_ADDRESSES = ("issues", "bugtracker", "issuetracker", "tracker", "bugs", "source", "repository", "homepage")
 
 
 def _owner(entry: EntryPoint) -> str:

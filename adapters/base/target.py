@@ -40,6 +40,9 @@ class TargetDescription(Value):
         devices: as many as the stack sees.
         fingerprint: of stack, driver and device.
         anomalies: what the stack said of itself, e.g. a package it lacks.
+        torch_modules: what is to be imported beside torch so that torch itself runs an operator as the stack
+            does; empty where torch needs nothing, or the stack runs operators in a way of its own.
+        owner: who keeps the stack, as it says itself; empty where it does not.
     """
 
     api: int
@@ -48,6 +51,8 @@ class TargetDescription(Value):
     devices: Sequence[Device]
     fingerprint: Fingerprint
     anomalies: Sequence[Anomaly] = ()
+    torch_modules: Sequence[str] = ()
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..base.entry_points import keeper
+
+_STACKS = "day0.targets"
+"""Entry points by which packages offer stacks."""
+
 _COMPILES_FIRST = ("missing_operator", "unsupported", "dtype", "shape", "runtime")
 
 _LAYERS: Mapping[str, Mapping[str, str]] = {
@@ -66,7 +71,12 @@ def layer_of(stack: str, kind: str, message: str = "") -> str:
 
 
 def owner_of(stack: str, device: str, layer: str) -> str:
-    """Who keeps a layer of a stack; empty where that is not known."""
+    """Who keeps a layer of a stack; empty where that is not known.
+
+    Of a stack that is none of Day0's own all layers but the process are taken for its package's: whoever
+    keeps that knows whom else to ask.
+    """
     if stack == "eager" and device == "cpu" and layer in ("adapter", "library", "runtime"):
         return _ON_CPU
-    return _OWNERS.get((stack, layer), "")
+    known = _OWNERS.get((stack, layer), "")
+    return known or (keeper(_STACKS, stack) if layer not in ("", "worker") else "")

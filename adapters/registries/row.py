@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..base.operator_call import row_key
+from ..base.operator_call import OperatorCall, row_key
 from ..base.values import Number, Value
 
 LAYERS = ("", "adapter", "library", "compiler", "runtime", "driver", "worker")
@@ -76,6 +76,8 @@ class RegistryRow(Value):
         shapes: of the probe's tensors.
         probe: digest of the call that was replayed.
         seed: of its inputs.
+        spread: of its inputs, out of `day0_worker.operator_inputs.SPREADS`.
+        failing: of a row that is not sound, the call that showed it, in the size in which it was replayed.
         tried: marks of the captured calls that ran, see `mark_of`; sorted.
         checks: what was done, out of `CHECKS`.
         schema_hash: of the operator's schema, which changes between versions of torch.
@@ -108,6 +110,8 @@ class RegistryRow(Value):
     shapes: Sequence[Sequence[int]] = ()
     probe: str = ""
     seed: int = 0
+    spread: str = "unit"
+    failing: OperatorCall | None = None
     tried: Sequence[str] = ()
     checks: Sequence[str] = ()
     schema_hash: str = ""

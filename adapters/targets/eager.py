@@ -61,7 +61,16 @@ class EagerStack(Stack):
                 self.engine, self.engine_version(), self.device, self.packages
             ),
             "anomalies": self.end_call()["anomalies"],
+            "torch_modules": self._torch_modules(),
+            "owner": self.owner,
         }
+
+    def _torch_modules(self) -> List[str]:
+        """See `TargetDescription`: what derives from this and runs operators otherwise names none."""
+        if type(self).run_op is not EagerStack.run_op:
+            return []
+        module = type(self).__module__
+        return list(self.torch_modules) or ([] if module.startswith(__package__ + ".") else [module])
 
     def prepare(self, fragment: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: str,
                 weights: str) -> str:  # fmt: skip

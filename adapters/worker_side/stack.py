@@ -75,6 +75,9 @@ class Stack:
         reference: `module:Class` under which the worker loaded it; set by the worker.
         sources: folder with the modules that the parent sent; set by the worker.
         threads: of the process right after its imports; set by the worker.
+        owner: who keeps the stack and where to write to them; empty: what its package's metadata say.
+        torch_modules: what a script has to import beside torch so that torch knows the device, e.g.
+            `acme_torch`; empty: the module of the stack's class, which needs Day0.
         ways: ways around that the target names; a stack takes operators from them and runs nodes, models and
             exports inside of them.
         patience: seconds that one step of `run_ops` may take before the worker ends itself; 0: for ever.
@@ -83,6 +86,8 @@ class Stack:
     name = ""
     api = STACK_API
     capabilities: Sequence[str] = ()
+    owner = ""
+    torch_modules: Sequence[str] = ()
     reference = ""
     sources = ""
     threads = 0

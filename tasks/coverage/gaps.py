@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from day0.adapters.base.dtypes import BITS
+from day0.adapters.base.errors import InputError
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.registries.row import RegistryRow
+from day0.adapters.targets.registry import find_stack
 
 from .judgement import Judgement
 from .low_precision import PRODUCTS, WAY
@@ -15,6 +17,10 @@ from .question import Question
 from .record import CoveredOp, Gap
 from .statuses import RUNS, State, covered_ops, grouped, key_of, plain_gap, worst
 
+if TYPE_CHECKING:
+    from .repro import Way
+
+_OWN = "day0.adapters.targets."
 SCRIPTED = 40
 """Gaps that get a script and a text, those with the largest share of the work: a target that lacks nearly
 everything needs none for each operator."""
@@ -62,7 +68,8 @@ def _gap(
     entry: CoveredOp, states: Sequence[State], judgement: Judgement, question: Question, *, scripted: bool
 ) -> Gap:
     state, key = worst(states), key_of(entry)
-    gap = plain_gap(entry)
+    stated = question.description.owner if entry.layer not in ("", "worker") else ""
+    gap = plain_gap(entry).model_copy(update={"owner": stated or entry.owner})
     if entry.status == "unknown":
         return gap
     around, checked, cost = judgement.way_around(key)
@@ -82,10 +89,13 @@ def _gap(
         return gap
     from .letters import letter
     from .repro import script
+    from .shown import shown
 
-    gap = gap.model_copy(update={"repro": script(call, question.spec, _seed(state), entry.status)})
-    about = {"type": _model_type(question.config), "phases": ", ".join(entry.phases)}
-    text = letter(gap, call, question.spec, question.description.fingerprint, about)
+    seen = shown(state)
+    way = _way(question)
+    gap = gap.model_copy(update={"repro": script(seen, question.spec, entry.status, way)})
+    about = {"type": _model_type(question.config), "phases": ", ".join(entry.phases), "inputs": seen.spread}
+    text = letter(gap, seen.call, question.spec, question.description.fingerprint, about)
     return gap.model_copy(update={"letter": text})
 
 
@@ -99,9 +109,18 @@ def _call(state: State) -> OperatorCall:
     return state.need.example
 
 
-def _seed(state: State) -> int:
-    row: RegistryRow | None = state.known.row if state.known else None
-    return row.seed if row else 0
+def _way(question: Question) -> Way:
+    """How a script reaches the stack: Day0's own it knows; a vendor's says what torch needs, or is asked."""
+    from .repro import Way
+
+    try:
+        reference = find_stack(question.spec.stack)
+    except InputError:  # not installed as a package: nothing is known of it
+        reference = ""
+    modules = tuple(question.description.torch_modules)
+    if modules or not reference or reference.startswith(_OWN):
+        return Way(modules)
+    return Way(reference=reference)
 
 
 def crossing(call: OperatorCall) -> int:

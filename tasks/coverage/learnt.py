@@ -55,6 +55,8 @@ def new_row(outcome: Outcome, setting: Setting) -> RegistryRow:
         shapes=call.shapes,
         probe=call.signature,
         seed=outcome.trial.asked.seed,
+        spread=outcome.trial.asked.spread,
+        failing=failing_call(outcome),
         tried=[mark_of(captured.signature)] if sound else (),
         checks=["example"],
         schema_hash=schema_hash(captured.op),
@@ -62,6 +64,22 @@ def new_row(outcome: Outcome, setting: Setting) -> RegistryRow:
         date=setting.date,
         log=outcome.log,
         fingerprint=setting.fingerprint,
+    )
+
+
+def failing_call(outcome: Outcome) -> OperatorCall | None:
+    """The call of an outcome that is not sound, without what it is to a model."""
+    if outcome.status in ("native", "unknown"):
+        return None
+    call = outcome.call
+    return OperatorCall(
+        op=call.op,
+        args=call.args,
+        kwargs=call.kwargs,
+        dtypes=call.dtypes,
+        shapes=call.shapes,
+        attributes=call.attributes,
+        variant=call.variant,
     )
 
 
@@ -150,6 +168,9 @@ def _against(row: RegistryRow, outcome: Outcome, setting: Setting) -> RegistryRo
             "tolerance": outcome.tolerance,
             "shapes": outcome.call.shapes,
             "probe": outcome.call.signature,
+            "seed": outcome.trial.asked.seed,
+            "spread": outcome.trial.asked.spread,
+            "failing": failing_call(outcome),
             "log": outcome.log,
         }
     )

@@ -30,10 +30,10 @@ def letter(
 
     Args:
         gap: what it is about.
-        call: an example, as the model makes it.
+        call: the one that showed it.
         spec: the target.
         fingerprint: of the target.
-        model: `type` and `phases`, what calls it and when.
+        model: `type` and `phases`, what calls it and when; `inputs`, what the call was given.
     """
     shapes = ", ".join(f"{dtype}{list(shape)}" for dtype, shape in zip(call.dtypes, call.shapes, strict=True))
     attributes = ", ".join(f"{name}={value!r}" for name, value in sorted(call.attributes.items()))
@@ -45,6 +45,7 @@ def letter(
         f"On {spec.stack}@{spec.device}, {gap.op} {_SAID.get(gap.status, gap.status)}.",
         "",
         f"Call: {gap.op}({shapes or 'no tensors'})" + (f" with {attributes}" if attributes else ""),
+        f"Inputs: {model['inputs']}",
         f"Seen: {gap.evidence}",
         f"Layer: {gap.layer or 'not known'}",
         f"Versions: {fingerprint.family}; {versions}",

@@ -167,3 +167,8 @@ _LOOPS: dict[str, Callable[[Mapping[str, Any], Sequence[torch.Tensor]], torch.Te
     "aten.histc.default": _histogram,
 }
 """Operators without an fp64 kernel of their own."""
+
+
+def formula_of(op: str) -> tuple[Callable[..., object], ...]:
+    """The formula of an operator and what it is made of, the formula last; empty where it needs none."""
+    return (_grouped, _unscaled, _LOOPS[op]) if op in _LOOPS else ()

@@ -5,232 +5,132 @@ from __future__ import annotations
 import base64
 import textwrap
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target_spec import TargetSpec
+from day0_worker import operator_inputs
 from day0_worker.operator_inputs import make_inputs
-from day0_worker.operators import call_dtype
+from day0_worker.operators import call_dtype, with_strides
 
-from ..thresholds import OPERATOR_TOLERANCE, OPERATOR_TOLERANCE_DEFAULT
+from ..thresholds import (
+    OPERATOR_CONDITION,
+    OPERATOR_TOLERANCE,
+    OPERATOR_TOLERANCE_DEFAULT,
+    PROBE_SECONDS,
+)
+from .comparison import compare
+from .reference import Reference, formula_of
+from .repro_runners import bare, runner
+from .repro_script import SCRIPT
+from .shown import Shown
 from .shrink import elements, shrink
 
 INLINED_ELEMENTS = 2048
-"""Elements of all inputs up to which their very values stand in the script, some kilobytes of text; of larger
-calls that cannot be made smaller, floating inputs are drawn by the script itself."""
-
-_RUNNERS: Mapping[str, str] = {
-    "inductor": """
-        def run(function, args, kwargs):
-            one = torch.compile(lambda: function(*args, **kwargs), dynamic=False)
-            return one()
-        """,
-    "onnxruntime": """
-        def run(function, args, kwargs):
-            import onnxruntime
-
-            module, inputs = as_module(function, args, kwargs)
-            program = torch.onnx.export(module, tuple(inputs), dynamo=True, verbose=False)
-            model = program.model_proto.SerializeToString()
-            session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-            known = [entry.name for entry in session.get_inputs()]
-            names = [entry.name for entry in program.model.graph.inputs]
-            feeds = {name: inputs[place].numpy() for place, name in enumerate(names) if name in known}
-            return [torch.from_numpy(value) for value in session.run(None, feeds)]
-        """,
-    "openvino": """
-        def run(function, args, kwargs):
-            import openvino
-
-            module, inputs = as_module(function, args, kwargs)
-            exported = torch.export.export(module, tuple(inputs))
-            graph = openvino.convert_model(exported)
-            exact = {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}
-            compiled = openvino.Core().compile_model(graph, DEVICE.upper(), exact)
-            known = {name for port in compiled.inputs for name in port.get_names()}
-            names = exported.graph_signature.user_inputs
-            feeds = {name: inputs[place].numpy() for place, name in enumerate(names) if name in known}
-            results = compiled(feeds)
-            return [torch.from_numpy(results[port].copy()) for port in compiled.outputs]
-        """,
-}
-_EAGER = """
-        def run(function, args, kwargs):
-            with torch.no_grad():
-                return function(*moved(args, DEVICE), **moved(kwargs, DEVICE))
-        """
-
-_SCRIPT = '''\
-"""{title}
-
-Run it as `python THIS_FILE [DEVICE]`. It exits with 0 where the result is right, with 1 where it is not.
-"""
-
-import base64
-import sys
-import zlib
-
-import torch
-
-DEVICE = sys.argv[1] if len(sys.argv) > 1 else "{device}"
-TOLERANCE = {tolerance}
+"""Elements of all inputs up to which their very values stand in the script, some kilobytes of text; for
+larger calls the script draws them as the probe did, by the probe's own code."""
 
 
-def values(dtype, shape, stride, data):
-    raw = bytearray(zlib.decompress(base64.b85decode(data)))
-    flat = torch.frombuffer(raw, dtype=torch.uint8).view(dtype) if raw else torch.empty(0, dtype=dtype)
-    return strided(flat.reshape(shape), stride)
+@dataclass(frozen=True)
+class Way:
+    """How a script reaches the stack.
+
+    Attributes:
+        modules: to import beside torch, so that it knows the device.
+        reference: `module:Class` of the stack where it runs operators in a way of its own; else empty.
+    """
+
+    modules: Sequence[str] = ()
+    reference: str = ""
 
 
-def drawn(dtype, shape, stride):
-    return strided(torch.randn(shape, generator=DRAW).to(dtype), stride)
-
-
-def strided(value, stride):
-    if list(value.stride()) == list(stride) or not value.numel():
-        return value
-    extent = 1 + sum((size - 1) * step for size, step in zip(value.shape, stride))
-    laid = torch.zeros(extent, dtype=value.dtype).as_strided(value.shape, stride)
-    for place, step in enumerate(stride):
-        if step == 0 and value.shape[place] > 1:
-            return value
-    return laid.copy_(value)
-
-
-def moved(value, device):
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {{key: moved(item, device) for key, item in value.items()}}
-    if isinstance(value, (list, tuple)):
-        return type(value)(moved(item, device) for item in value)
-    return torch.device(device) if isinstance(value, torch.device) else value
-
-
-def widened(value):
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() else value.clone()
-    if isinstance(value, dict):
-        return {{key: widened(item) for key, item in value.items()}}
-    if isinstance(value, (list, tuple)):
-        return type(value)(widened(item) for item in value)
-    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
-
-
-def flat(value):
-    if isinstance(value, torch.Tensor):
-        return [value.detach().cpu()]
-    return [tensor for item in value for tensor in flat(item)] if isinstance(value, (list, tuple)) else []
-
-
-def as_module(function, args, kwargs):
-    inputs = []
-
-    def lifted(value):
-        if isinstance(value, torch.Tensor):
-            for place, known in enumerate(inputs):
-                if known is value:
-                    return ("input", place)
-            inputs.append(value)
-            return ("input", len(inputs) - 1)
-        if isinstance(value, (list, tuple)):
-            return [lifted(item) for item in value]
-        return value
-
-    shapes = [lifted(value) for value in args], {{key: lifted(value) for key, value in kwargs.items()}}
-
-    def lowered(value, given):
-        if isinstance(value, tuple) and value[:1] == ("input",):
-            return given[value[1]]
-        return [lowered(item, given) for item in value] if isinstance(value, list) else value
-
-    class One(torch.nn.Module):
-        def forward(self, *given):
-            given = [tensor.clone() for tensor in given]
-            result = function(
-                *[lowered(value, given) for value in shapes[0]],
-                **{{key: lowered(value, given) for key, value in shapes[1].items()}},
-            )
-            return (result,) if isinstance(result, torch.Tensor) else tuple(result)
-
-    return One(), inputs
-
-{runner}
-
-DRAW = torch.Generator().manual_seed({seed})
-{tensors}
-ARGS = {args}
-KWARGS = {kwargs}
-FUNCTION = torch.ops.{op}
-
-print("torch", torch.__version__, "on", DEVICE)
-try:
-    reference = flat(FUNCTION(*widened(ARGS), **widened(KWARGS)))
-except (RuntimeError, NotImplementedError):  # no kernel for fp64
-    reference = flat(FUNCTION(*moved(ARGS, "cpu"), **moved(KWARGS, "cpu")))
-try:
-    outputs = flat(run(FUNCTION, ARGS, KWARGS))
-except Exception as error:  # whatever the stack raises is the answer
-    print("FAILS:", type(error).__name__, str(error)[:2000])
-    sys.exit(1)
-worst = 0.0
-for got, right in zip(outputs, reference):
-    if not right.is_floating_point():
-        worst = max(worst, float((got != right).any()))
-        continue
-    right = right.double()
-    scale = right.abs() + right.square().mean().sqrt() if right.numel() else right
-    error = ((got.double() - right).abs() / scale.clamp_min(1e-30)).nan_to_num(0.0 if torch.equal(
-        got.isnan(), right.isnan()) else float("inf"))
-    worst = max(worst, float(error.max()) if error.numel() else 0.0)
-print("largest error", worst, "of", TOLERANCE, "allowed")
-sys.exit(0 if worst <= TOLERANCE else 1)
-'''
-
-
-def script(call: OperatorCall, spec: TargetSpec, seed: int, status: str) -> str:
+def script(shown: Shown, spec: TargetSpec, status: str, way: Way) -> str:
     """The script for one call; empty for what is no torch operator or has inputs that cannot be made.
 
     Args:
-        call: as captured; made smaller where that leaves a valid call.
+        shown: the call that showed it. Only where the fault is one of operator and dtypes it is made smaller:
+            other faults need not be there in another size.
         spec: the target that it is about.
-        seed: of the inputs.
         status: what the target was seen to make of it.
+        way: to the stack.
     """
+    call = shown.call
     if call.op.count(".") != 2:
         return ""
-    small = shrink(call, INLINED_ELEMENTS) or call
-    inlined = elements(small.shapes) <= INLINED_ELEMENTS
+    if shown.any_size:
+        call = shrink(call, INLINED_ELEMENTS) or call
     try:
-        tensors = make_inputs(small.model_dump(mode="json"), seed)
+        tensors = make_inputs(call.model_dump(mode="json"), shown.seed, shown.spread)
     except (RuntimeError, ValueError, IndexError, KeyError):  # a call whose inputs follow no known rule
         return ""
-    lines = [f"T{place} = {_tensor(tensor, inlined)}" for place, tensor in enumerate(tensors)]
-    dtypes = ", ".join(call.dtypes) or "no tensors"
-    return _SCRIPT.format(
-        title=f"{call.op} for {dtypes}: {status} on {spec.stack}@{spec.device}.",
-        device=spec.device,
-        tolerance=max([OPERATOR_TOLERANCE.get(name, 0.0) for name in call.dtypes] + [_least(call)]),
-        runner=textwrap.dedent(_RUNNERS.get(spec.stack, _EAGER)).strip("\n"),
-        seed=seed,
-        tensors="\n".join(lines),
-        args=_source(small.args),
-        kwargs=f"{{{', '.join(f'{name!r}: {_source(value)}' for name, value in small.kwargs.items())}}}",
-        op=small.op,
+    run, more = runner(spec, call.op, status, way.reference)
+    small = elements(call.shapes) <= INLINED_ELEMENTS
+    inputs = f"{shown.spread} inputs, seed {shown.seed}"
+    parts = {
+        "TITLE": f"{call.op} for {', '.join(call.dtypes) or 'no tensors'} ({inputs}): "
+        f"{status} on {spec.stack}@{spec.device}.",
+        "DEVICE": spec.device,
+        "SECONDS": f"{PROBE_SECONDS:g}",
+        "TOLERANCES": repr({str(call_dtype(name)): limit for name, limit in OPERATOR_TOLERANCE.items()}),
+        "OTHERWISE": repr(OPERATOR_TOLERANCE_DEFAULT),
+        "CONDITION": repr(OPERATOR_CONDITION),
+        "LOOP": _formula(call.op),
+        "RUNNER": run,
+        "MORE": more,
+        "MODULES": repr(list(way.modules)),
+        "OP": call.op,
+        "UNSORTED": repr(call.attributes.get("dim", -1) if call.attributes.get("sorted") is False else None),
+        "COMPARED": repr(not compare(call.op, (), Reference((), (), "own")).reason),
+        "ARGS": _source(call.args),
+        "KWARGS": f"{{{', '.join(f'{name!r}: {_source(value)}' for name, value in call.kwargs.items())}}}",
+        "INPUTS": "\n".join(_inlined(tensors)) if small else _drawn(shown, call),
+    }
+    text = SCRIPT
+    for mark, part in parts.items():
+        text = text.replace(f"@{mark}@", part)
+    return text
+
+
+def _formula(op: str) -> str:
+    """Source of `by_formula`, for operators that the CPU has in no wide precision."""
+    parts = formula_of(op)
+    if not parts:
+        return "def by_formula():\n    return None"
+    return "\n\n\n".join(
+        [
+            "import itertools",
+            "def decode_call(call, tensors):\n    return widened([ARGS, KWARGS], None)",
+            bare(*parts),
+            f"def by_formula():\n    with torch.no_grad():\n        return {parts[-1].__name__}(None, None)",
+        ]
     )
 
 
-def _least(call: OperatorCall) -> float:
-    return 0.0 if any(name in OPERATOR_TOLERANCE for name in call.dtypes) else OPERATOR_TOLERANCE_DEFAULT
+def _inlined(tensors: Sequence[torch.Tensor]) -> list[str]:
+    return [f"T{place} = {_tensor(tensor)}" for place, tensor in enumerate(tensors)]
 
 
-def _tensor(tensor: torch.Tensor, inlined: bool) -> str:
+def _drawn(shown: Shown, call: OperatorCall) -> str:
+    dtypes = ", ".join(f"{name!r}: {call_dtype(name)}" for name in dict.fromkeys(call.dtypes))
+    encoded = {"op": call.op, "args": list(call.args), "kwargs": dict(call.kwargs)}
+    names = ", ".join(f"T{place}" for place in range(len(call.shapes)))
+    return "\n\n\n".join(
+        [
+            "# The inputs are drawn as the probe drew them: equal seeds give equal values.",
+            f"def call_dtype(name):\n    return {{{dtypes}}}[name]",
+            "def resolve(op):\n    return FUNCTION",
+            bare(with_strides, operator_inputs),
+            f"{names}, = make_inputs({encoded!r}, {shown.seed}, {shown.spread!r})",
+        ]
+    )
+
+
+def _tensor(tensor: torch.Tensor) -> str:
     dtype, shape, stride = str(tensor.dtype), list(tensor.shape), list(tensor.stride())
-    if not inlined and tensor.is_floating_point():
-        return f"drawn({dtype}, {shape}, {stride})"
     plain = tensor.contiguous().reshape(-1)  # without elements, last strides other than 1 cannot be bytes
     content = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
     data = base64.b85encode(zlib.compress(content, 9)).decode()
