@@ -8,8 +8,9 @@ from .operator_call import OperatorCall
 from .values import Anomaly, Value
 
 UNDECIDED = frozenset(
-    {"model_not_built", "capture_ended", "phase_not_captured", "graph_not_captured", "part_not_captured"}
-)
+    {"model_not_built", "capture_ended", "phase_not_captured", "graph_not_captured", "part_not_captured",
+     "no_blocks"}
+)  # fmt: skip
 """Codes of anomalies that leave a hole in a capture; the others say how it was taken."""
 
 

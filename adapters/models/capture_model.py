@@ -14,6 +14,7 @@ from ..base.values import Anomaly
 from ..workarounds.registry import references
 from .architecture import BuiltModel, build_meta_model, declared_dtype
 from .capture import phases_of
+from .config_remarks import remarks_of
 from .graph_capture import capture_graphs
 from .image_capture import capture_image
 from .image_inputs import takes_images
@@ -45,9 +46,9 @@ def capture_parts(config: Mapping[str, Any], request: CaptureRequest) -> Iterato
     """
     yield Capture(request=request, kernels=kernels_of_config(config, request.attn, request.experts))
     dtype = _dtype(config, request)
-    anomalies: list[Anomaly] = []
+    anomalies = remarks_of(config)
     try:
-        built, config, anomalies = _built(config, dtype, request)
+        built, config, told = _built(config, dtype, request)
     except SkeletonError as error:
         yield _not_built(config, request, str(error), error.code)
         return
@@ -55,6 +56,7 @@ def capture_parts(config: Mapping[str, Any], request: CaptureRequest) -> Iterato
         text = words_of(error, 400)
         yield _not_built(config, request, text, "E403")
         return
+    anomalies += told
     yield Capture(
         request=request, kernels=kernels_of_model(built.model), anomalies=anomalies, captured_dtype=dtype
     )

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-CAPTURE_VERSION = 2
+CAPTURE_VERSION = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.operator_capture import Kernel
 from .kernel_maps import named_kernels, package_devices, repository_devices
@@ -26,27 +26,44 @@ def quantisation_kernels(config: Mapping[str, Any]) -> list[Kernel]:
     Args:
         config: config.json as parsed.
     """
-    for path, part in (("quantization_config", config), ("text_config", config.get("text_config"))):
+    stated = stated_method(config)
+    if stated is None:
+        return []
+    return _of_method(stated.key, f"{stated.where}/quant_method={stated.method}")
+
+
+class StatedMethod(NamedTuple):
+    """A scheme as a config names it.
+
+    Attributes:
+        method: its name.
+        key: under which transformers has its quantiser.
+        where: the section.
+    """
+
+    method: str
+    key: str
+    where: str
+
+
+def stated_method(config: Mapping[str, Any]) -> StatedMethod | None:
+    """The scheme that the config (or its text part) names."""
+    for path, part in (("", config), ("/text_config", config.get("text_config"))):
         stated = part.get("quantization_config") if isinstance(part, Mapping) else None
         method = stated.get("quant_method") if isinstance(stated, Mapping) else None
         if isinstance(method, str) and method:
-            where = (
-                "config.json#/quantization_config"
-                if path != "text_config"
-                else ("config.json#/text_config/quantization_config")
-            )
-            return _of_method(_spelled(method, stated), f"{where}/quant_method={method}")
-    return []
+            return StatedMethod(method, _key(method, stated), f"config.json#{path}/quantization_config")
+    return None
 
 
-def _spelled(method: str, stated: Any) -> str:
+def _key(method: str, stated: Any) -> str:
     if method != "bitsandbytes":
         return method
     return f"{method}_8bit" if stated.get("load_in_8bit") else f"{method}_4bit"
 
 
 def _of_method(method: str, where: str) -> list[Kernel]:
-    file = _quantiser(method)
+    file = quantiser(method)
     tree = tree_of(file) if file else None
     if tree is None:
         return []
@@ -77,7 +94,7 @@ def _of_method(method: str, where: str) -> list[Kernel]:
     return found
 
 
-def _quantiser(method: str) -> str:
+def quantiser(method: str) -> str:
     """Path of the file that defines the quantiser of a method; empty for an unknown one."""
     tree = tree_of("quantizers/auto.py")
     table = assigned(tree, "AUTO_QUANTIZER_MAPPING") if tree else None

@@ -217,7 +217,8 @@ ENTRIES: tuple[Entry, ...] = (
         severity="info",
         meaning=(
             "A phase of the model runs only where it is called in another way, on a shorter prompt or in "
-            "another dtype, or no decode step goes on from a cache; the list is that of what was run."
+            "another dtype, or no decode step goes on from a cache; the list is that of what was run. Or "
+            "config.json holds what no model can mean: NaN, or a quantisation unknown to transformers."
         ),
         remedy="Read the remark; where decoding without a cache surprises you, the config may be the reason.",
     ),
