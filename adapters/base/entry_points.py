@@ -86,7 +86,8 @@ def _address(metadata: PackageMetadata) -> str:
     named = {re.sub(r"\W", "", label).lower(): url.strip() for label, _, url in listed}
     first = next(iter(named.values()), "")
     known = next((named[word] for word in _ADDRESSES if word in named), "")
-    return known or str(metadata.get("Home-page") or "").replace("UNKNOWN", "") or first
+    pages = [page for page in metadata.get_all("Home-page") or [] if page != "UNKNOWN"]
+    return known or next(iter(pages), first)
 
 
 _ADDRESSES = ("issues", "bugtracker", "issuetracker", "tracker", "bugs", "source", "repository", "homepage")

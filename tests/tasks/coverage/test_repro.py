@@ -180,11 +180,19 @@ _MANY_ROWS = '{"embedding.default": lambda made, given: made * (2 if len(given[0
     ("faults", "shown", "status", "said"),
     [
         (_ONE_ROW, Shown(_MM, 20), "wrong", "values that the dtype"),
-        (_MANY_ROWS, Shown(_tall(320), 20), "wrong", "values that the dtype"),
+        pytest.param(
+            _MANY_ROWS, Shown(_tall(320), 20), "wrong", "values that the dtype", marks=pytest.mark.slow
+        ),
         ('{"cos.default": large}', Shown(_COS, 20, "large"), "wrong", "values that the dtype"),
         ('{"neg.default": overwrites}', Shown(_NEG, 20), "wrong", "wrote over its argument self"),
         ('{"neg.default": lambda made, given: os._exit(0)}', Shown(_NEG, 20), "crash", "ended with status 0"),
-        ('{"neg.default": lags}', Shown(_NEG, 20), "slow", "each timing takes more than"),
+        pytest.param(
+            '{"neg.default": lags}',
+            Shown(_NEG, 20),
+            "slow",
+            "each timing takes more than",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["one row", "many rows", "large values", "overwritten", "ends itself", "slow"],
 )
@@ -195,12 +203,14 @@ def test_a_script_shows_what_was_seen(
     assert (code, said in output) == (1, True), output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shown", [Shown(_tall(320), 20), Shown(_COS, 20, "large")])
 def test_without_the_fault_the_same_script_is_content(tmp_path: Path, shown: Shown) -> None:
     code, output = _spoilt(tmp_path, "{}", shown, "wrong")
     assert code == 0, output
 
 
+@pytest.mark.slow
 def test_a_call_that_never_returns_is_ended(tmp_path: Path) -> None:
     (tmp_path / "acme_torch.py").write_text(_FAULTY.replace("{FAULTS}", '{"neg.default": hangs}'))
     text = script(Shown(_NEG, 20), ACME, "hang", Way(modules=["acme_torch"]))
@@ -216,13 +226,39 @@ def test_a_fallback_is_looked_for(tmp_path: Path) -> None:
     assert "ran on the host" in output
 
 
-def test_a_device_that_cannot_be_set_up_is_no_fault(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_modules_that_are_not_there_are_no_fault(tmp_path: Path) -> None:
     gone = script(Shown(_NEG, 20), ACME, "missing", Way(modules=["acme_torch"]))
     assert _run(gone, tmp_path)[0] == 2
+
+
+def test_a_device_that_cannot_be_set_up_is_no_fault(tmp_path: Path) -> None:
     unknown = script(Shown(_NEG, 20), TargetSpec.parse("acme@npu/bf16"), "missing", Way())
     code, output = _run(unknown, tmp_path)
     assert code == 2, output
     assert "cannot be set up here" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("op", "code"), [("exp", 1), ("mm", 0)])
+def test_a_stack_with_a_way_of_its_own_is_asked_itself(
+    tmp_path: Path, faulty_stack: Path, op: str, code: int
+) -> None:
+    given = [meta(4, 4)] * (2 if op == "mm" else 1)
+    call = call_of(getattr(_aten, op).default, *given)
+    way = Way(reference="day0_faulty.falling_back:FallingStack")
+    text = script(Shown(call, 20), TargetSpec.parse("fallen@abacus"), "fallback", way)
+    file = tmp_path / "gap.py"
+    file.write_text(text)
+    done = subprocess.run(
+        [sys.executable, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(faulty_stack)},
+    )
+    assert done.returncode == code, done.stdout + done.stderr
 
 
 def test_whole_numbers_are_counted_where_the_cpu_cannot(tmp_path: Path) -> None:
