@@ -8,7 +8,7 @@ from day0.adapters.base.errors import InputError
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
-from day0.tasks.verdict import Verdict, exit_status
+from day0.tasks.verdict import exit_status
 
 from .declared import declare as take_over
 from .flags import RunFlags, Switch, Target, settings_of
@@ -105,7 +105,7 @@ def _declared(model: str | None, target: str, path: Path, version: str, flags: R
     found = take_over(TargetSpec.parse(target), RunStore(settings_of(flags).store), path, version)
     with stdout_for_data() as data:
         if flags.json:
-            write_json(data, {**found.model_dump(mode="json"), "verdict": str(Verdict.UNVERIFIED)})
+            write_json(data, found.model_dump(mode="json"))
         else:
             data.writelines(f"{printable(line)}\n" for line in found.lines())
     return 0

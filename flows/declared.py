@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from day0.adapters.base.run_store import RunStore
@@ -23,6 +23,7 @@ class Declared(Value):
         version: that it was read for, in the list's own words.
         declared: what the list claims of how many rows.
         registry: file in the run store that holds the rows.
+        unread: what of the list could not be read, a sentence each.
     """
 
     target: str
@@ -30,11 +31,13 @@ class Declared(Value):
     version: str
     declared: Mapping[str, int]
     registry: str
+    unread: Sequence[str] = ()
 
     def lines(self) -> Iterator[str]:
         """For a person."""
         counts = ", ".join(f"{count} {status}" for status, count in self.declared.items())
         yield f"{self.target}: {self.list} ({self.version}) declares {counts}"
+        yield from (f"  {unread}" for unread in self.unread)
         yield "  nobody has tried them: they count as unknown until a probe has"
         yield f"registry: {self.registry}"
 
@@ -49,7 +52,7 @@ def declare(spec: TargetSpec, store: RunStore, path: Path, version: str) -> Decl
         version: that it is read for; empty: the newest.
 
     Raises:
-        InputError: E111, unknown stack; E173, the list cannot be read.
+        InputError: E111, unknown stack; E173, the list cannot be read; E175, it is of another kind of stack.
     """
     find_stack(spec.stack)
     registry = read_declared(spec.registry_name, path, version)
@@ -62,4 +65,5 @@ def declare(spec: TargetSpec, store: RunStore, path: Path, version: str) -> Decl
         version=str(fingerprint.exact["version"]),
         declared=dict(sorted(counts.items())),
         registry=store.path(store_path(spec.registry_name)),
+        unread=registry.unread,
     )

@@ -68,12 +68,24 @@ def test_a_list_is_taken_over_as_declared(tmp_path: Path, capfd: pytest.CaptureF
     words = ("--target", "eager@npu", "--declare", str(path), "--json")
     status, out = _probe(tmp_path / "store", capfd, *words)
     found = json.loads(out)
-    assert (status, found["verdict"]) == (0, "unverified")
+    # Nothing is judged, so there is no verdict beside the exit status.
+    assert (status, "verdict" in found, found["unread"]) == (0, False, [])
     assert found["declared"] == {"missing": 1, "native": 1}
     registry = stored_registry(RunStore(str(tmp_path / "store")), "eager@npu")
     assert (len(registry.rows), len(registry.declared)) == (0, 2)
     older = json.loads(_probe(tmp_path / "store", capfd, *words, "--declared-for", "v2.6")[1])
     assert older["declared"] == {"native": 2}
+
+
+def test_what_cannot_be_read_of_a_list_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "op_plugin_functions.yaml"
+    path.write_text(_LIST + "  - func: odd(Tensor self) -> Tensor\n    op_api: {a: b}\n  - func: nonsense\n")
+    words = ("--target", "eager@npu", "--declare", str(path))
+    said = "2 entries of the list cannot be read, such as 'func: odd(Tensor self) -> Tensor, op_api: {a: b}'"
+    status, out = _probe(tmp_path / "store", capfd, *words)
+    assert (status, said in out) == (0, True)
+    found = json.loads(_probe(tmp_path / "store", capfd, *words, "--json")[1])
+    assert (found["declared"], found["unread"]) == ({"missing": 1, "native": 1}, [said])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ MAX_BYTES = 16 * 2**20
 """The longest list known, ONNX Runtime's, has 0.3 MB."""
 
 MAX_ROWS = 200_000
+_SHOWN = 80
 
 _NUMBERS = re.compile(r"\d+")
 
@@ -39,8 +40,17 @@ class Entry:
     schema_hash: str = ""
 
 
-def as_registry(name: str, form: str, version: str, entries: Iterable[Entry]) -> Registry:
+def as_registry(
+    name: str, form: str, version: str, entries: Iterable[Entry], malformed: Sequence[str] = ()
+) -> Registry:
     """Declared rows of a list; of two lines for one row the one that claims support stays.
+
+    Args:
+        name: `STACK@DEVICE` that the rows are for.
+        form: of the list.
+        version: that it was read for.
+        entries: of the list.
+        malformed: entries that cannot be read; the registry's `unread` says how many.
 
     Raises:
         InputError: E173, there are more lines than a list has.
@@ -63,7 +73,11 @@ def as_registry(name: str, form: str, version: str, entries: Iterable[Entry]) ->
             rows[row.key] = row
         if len(rows) > MAX_ROWS:
             raise unreadable(form, f"it has more than {MAX_ROWS} rows")
-    return Registry(name).merged(rows.values(), {fingerprint.digest: fingerprint})
+    registry = Registry(name).merged(rows.values(), {fingerprint.digest: fingerprint})
+    if not malformed:
+        return registry
+    such = " ".join(malformed[0].split())[:_SHOWN]
+    return registry.with_unread(f"{len(malformed)} entries of the list cannot be read, such as {such!r}")
 
 
 def read_text(path: Path) -> str:

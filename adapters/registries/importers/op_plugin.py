@@ -20,6 +20,10 @@ NEWEST = "newest"
 
 _LIBRARIES = ("op_api", "acl_op")
 _SCHEMA = re.compile(r"(?:(?P<space>\w+)::)?(?P<name>\w+)(?:\.(?P<overload>\w+))?\s*\(")
+_VERSION = r"(?:v\d{1,4}(?:\.\d{1,4}){0,3}|newest)"
+_LISTED = rf"{_VERSION}(?:\s?,\s?{_VERSION}){{0,99}}"
+_GATE = re.compile(rf"all_version|{_LISTED}|\[\s?{_LISTED}\s?\]")
+_COMMENT = re.compile(r"\s#.*$")
 _MAX_SCHEMA = 8192
 _HEAD = 50
 _ALL = re.compile(r"all_version:(.{1,400})$")
@@ -45,11 +49,17 @@ def read_op_plugin(name: str, text: str, version: str = NEWEST) -> Registry:
     heads = [_ALL.match(line) for line in lines[:_HEAD]]
     versions = [one for head in heads if head for one in _listed(head[1])]
     asked = version if version != NEWEST else max(versions, key=version_number, default=NEWEST)
-    found = [(section, item) for section, item in list(_sections(lines)) if _schema(item) is not None]
-    entries = [_entry(section, item, versions, asked) for section, item in found]
-    if not entries:
-        raise unreadable(FORM, "no section holds an entry with a schema as `func`")
-    return as_registry(name, FORM, asked, entries)
+    found = list(_sections(lines))
+    sound = [(section, item) for section, item in found if _is_sound(item)]
+    if not sound:
+        raise unreadable(
+            FORM, "no section holds an entry with a schema as `func` and gates that are versions"
+        )
+    entries = [_entry(section, item, versions, asked) for section, item in sound]
+    malformed = [
+        ", ".join(f"{key}: {text}" for key, text in item.items()) for _, item in found if not _is_sound(item)
+    ]
+    return as_registry(name, FORM, asked, entries, malformed)
 
 
 def _sections(lines: Sequence[str]) -> Iterator[tuple[str, Item]]:
@@ -69,13 +79,16 @@ def _sections(lines: Sequence[str]) -> Iterator[tuple[str, Item]]:
             continue
         if field["dash"]:
             item = {}
-        item[field["key"]] = field["value"].strip().strip("'\"")
+        item[field["key"]] = _COMMENT.sub("", field["value"]).strip().strip("'\"")
         if field["key"] == "func":
             yield section, item
 
 
-def _schema(item: Item) -> re.Match[str] | None:
-    return _SCHEMA.match(item["func"]) if len(item["func"]) <= _MAX_SCHEMA else None
+def _is_sound(item: Item) -> bool:
+    """Whether it has a schema, and every gate is a list of versions: what a gate may mean is not guessed."""
+    if len(item["func"]) > _MAX_SCHEMA or _SCHEMA.match(item["func"]) is None:
+        return False
+    return all(_GATE.fullmatch(item[library]) for library in _LIBRARIES if library in item)
 
 
 def _entry(section: str, item: Item, versions: Sequence[str], asked: str) -> Entry:

@@ -34,28 +34,31 @@ _MAX_COMBINATIONS = 256
 """Dtype tuples of one operator that are written out: three parameters of six types."""
 
 _NEWEST = 10**6
+_COLUMNS = 4
 
 
-def read_ort_kernels(
-    name: str, text: str, opset: int = 0, provider: str = "CPUExecutionProvider"
-) -> Registry:
+def read_ort_kernels(name: str, text: str, opset: int = 0, device: str = "cpu") -> Registry:
     """The declared rows of one execution provider under one opset.
 
     Args:
         name: `STACK@DEVICE` that the rows are for.
         text: the list.
         opset: version of the operator set; 0: the newest kernel of each operator.
-        provider: whose table.
+        device: whose provider's table is read.
 
     Raises:
         InputError: E173, it is no such list, or has no table of that provider.
     """
+    provider = f"{device}ExecutionProvider"
     lines = list(_table(text, provider))
     if not lines:
         raise unreadable(FORM, f"it has no table of {provider}")
     wanted = opset or _NEWEST
-    entries = [entry for line in _named(lines) for entry in _entries(line, wanted)]
-    return as_registry(name, FORM, f"{provider}, opset {opset or 'newest'}", entries)
+    named = list(_named([cells for cells in lines if len(cells) == _COLUMNS]))
+    entries = [entry for line in named for entry in _entries(line, wanted)]
+    malformed = ["|".join(cells) for cells in lines if len(cells) != _COLUMNS]
+    malformed += [" | ".join(line) for line in named if not _RANGE.search(line[2])]
+    return as_registry(name, FORM, f"{provider}, opset {opset or 'newest'}", entries, malformed)
 
 
 def _table(text: str, provider: str) -> Iterator[Sequence[str]]:
@@ -63,11 +66,9 @@ def _table(text: str, provider: str) -> Iterator[Sequence[str]]:
     for line in text.splitlines():
         section = _SECTION.match(line)
         if section is not None:
-            inside = section[1] == provider
+            inside = section[1].lower() == provider.lower()
         elif inside and line.startswith("|"):
-            cells = line.strip().strip("\n").split("|")[1:-1]
-            if len(cells) == 4:
-                yield cells
+            yield line.strip().strip("\n").split("|")[1:-1]
 
 
 Line = tuple[str, str, str, str]

@@ -55,7 +55,7 @@ _KERNELS = """\
 def _read(folder: Path, name: str, text: str | bytes, version: str = "") -> dict[str, str]:
     path = folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    registry = read_declared("acme@npu", path, version)
+    registry = read_declared("onnxruntime@cpu" if name.endswith(".md") else "acme@npu", path, version)
     assert not registry.rows
     assert {row.method for row in registry.declared.values()} == {"declared"}
     assert all(digest in registry.fingerprints for _, digest in registry.declared)
@@ -123,4 +123,37 @@ def test_a_list_that_is_not_there(tmp_path: Path) -> None:
         read_declared("acme@npu", tmp_path / "nothing.md")
     (tmp_path / "OperatorKernels.md").write_text(_KERNELS)
     with pytest.raises(InputError, match="no version of the operator set"):
-        read_declared("acme@npu", tmp_path / "OperatorKernels.md", "²²")
+        read_declared("onnxruntime@cpu", tmp_path / "OperatorKernels.md", "²²")
+
+
+def test_a_list_speaks_of_its_own_stack_and_device(tmp_path: Path) -> None:
+    kernels, plugin = tmp_path / "OperatorKernels.md", tmp_path / "list.yaml"
+    kernels.write_text(_KERNELS)
+    plugin.write_text(_OP_PLUGIN)
+    for name, path in (("acme@npu", kernels), ("onnxruntime@cpu", plugin)):
+        with pytest.raises(InputError, match="E175"):
+            read_declared(name, path)
+    cuda = read_declared("onnxruntime@cuda", kernels)
+    assert [row.key for row in cuda.declared.values()] == ["onnx.Abs@13|fp16|"]
+    with pytest.raises(InputError, match="no table of qnnExecutionProvider"):
+        read_declared("onnxruntime@qnn", kernels)
+
+
+@pytest.mark.parametrize("gate", ["{a: b}", "", "yes", "[v2.1", "v2.1 v2.2", "[[v2.1]]", "all_versions"])
+def test_an_entry_whose_gate_is_no_version_is_no_row(tmp_path: Path, gate: str) -> None:
+    path = tmp_path / "list.yaml"
+    path.write_text(f"{_OP_PLUGIN}  - func: odd(Tensor self) -> Tensor\n    op_api: {gate}\n")
+    registry = read_declared("acme@npu", path)
+    assert not [row for row in registry.declared.values() if "odd" in row.op]
+    (unread,) = registry.unread
+    assert unread.startswith("1 entries of the list cannot be read, such as 'func: odd(Tensor self)")
+
+
+def test_lines_of_a_table_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "OperatorKernels.md"
+    path.write_text(_KERNELS.replace("|Grid|", "|Torn|*in* X:**T**|13+\n|Odd|*in* X:**T**|soon|t|\n|Grid|"))
+    registry = read_declared("onnxruntime@cpu", path)
+    assert len(registry.declared) == 3
+    assert [unread.partition(",")[0] for unread in registry.unread] == [
+        "2 entries of the list cannot be read"
+    ]
