@@ -228,8 +228,8 @@ def test_a_newer_row_of_less_proof_does_not_stand(
     old: dict[str, object], new: dict[str, object], kept: str
 ) -> None:
     rows = {
-        "old": _row(HERE, **{"date": "2026-11-01", **old}),
-        "new": _row(HERE, **{"date": "2026-11-02", **new}),
+        name: _row(HERE).model_copy(update={"date": date, **fields})
+        for name, date, fields in (("old", "2026-11-01", old), ("new", "2026-11-02", new))
     }
     both = [_registry((HERE, row)) for row in rows.values()]
     for first, second in (both, both[::-1]):
