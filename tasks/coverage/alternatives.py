@@ -52,9 +52,13 @@ class Judged:
         return [state for state in self.states if state.status not in RUNS]
 
     @property
-    def risk(self) -> float:
-        """Share of its own work in what is open."""
-        return round(sum(state.need.impact for state in self.open), 6)
+    def calls(self) -> Sequence[OperatorCall]:
+        """All that it makes."""
+        return [call for state in self.states for call in state.need.calls]
+
+    def risk(self, whole: Sequence[OperatorCall]) -> float:
+        """Work in what is open, held against that of other calls."""
+        return _weight(self.open, whole)
 
     def size(self, whole: Sequence[OperatorCall]) -> tuple[float, int, float, int, int]:
         """The gap: work and number of what is open, then of what runs in a roundabout way.
@@ -64,7 +68,7 @@ class Judged:
         """
         dear = [state for state in self.states if state.status in RUNS and state.status != "native"]
         return (
-            _weight(self.open, whole),
+            self.risk(whole),
             len(self.open),
             _weight(dear, whole),
             len(dear),
@@ -125,12 +129,12 @@ def smallest(judged: Sequence[Judged]) -> Judged:
 
     Of equals the one with the fewest options, then the first.
     """
-    whole = [call for state in judged[0].states for call in state.need.calls]
+    whole = judged[0].calls
     return min(judged, key=lambda one: one.size(whole) if one.capture is not None else _LARGEST)
 
 
-def entry(one: Judged, *, chosen: bool, checked: str) -> Alternative:
-    """The record's entry of a combination."""
+def entry(one: Judged, first: Judged, *, chosen: bool, checked: str) -> Alternative:
+    """The record's entry of a combination, its work held against that of the first, as for the choice."""
     by_status = {
         name: tuple(dict.fromkeys(state.need.example.op for state in one.states if wanted(state.status)))
         for name, wanted in (
@@ -145,7 +149,7 @@ def entry(one: Judged, *, chosen: bool, checked: str) -> Alternative:
         gaps=by_status["gaps"][:_LISTED],
         rebuilt=by_status["rebuilt"][:_LISTED],
         unknown=by_status["unknown"][:_LISTED],
-        impact=one.risk,
+        impact=one.risk(first.calls),
         chosen=chosen,
         checked=checked,
         reason=one.reason,

@@ -20,6 +20,7 @@ from .knowledge import KeepKinds, Knowledge, OpenTarget
 from .question import Question
 from .record_kinds import KindCompile, KindSeconds, KindShapes
 
+_UNTRIED = "not_run"
 _FOR_SIZES = 0.5
 """Share of what time is left after compiling for trying other sizes."""
 
@@ -43,6 +44,10 @@ class Compiled:
         if not self.kinds or any(fault(one, dtype) for one in self.kinds):
             return ""
         return f"one node of each of its {len({one.kind for one in self.kinds})} kinds ran on the target"
+
+    def failed(self, dtype: str) -> bool:
+        """Whether a kind was tried and is not right."""
+        return any(fault(one, dtype) and one.outcome != _UNTRIED for one in self.kinds)
 
 
 def fault(kind: KindCompile, dtype: str) -> str:

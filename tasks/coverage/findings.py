@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from day0.adapters.base.operator_capture import Capture, Kernel
 from day0.adapters.base.target_spec import TargetSpec
@@ -29,11 +29,19 @@ _WORDS = {
     "double_fault": "falls back to the host, which has none either, for",
     "slow": "is slow in",
 }
+_FATAL = ("missing", "wrong", "crash", "hang", "double_fault")
+"""Statuses without which the model does not run, or not rightly."""
+
 _LISTED = 10
 
 
 def findings_of(
-    spec: TargetSpec, ops: Sequence[CoveredOp], gaps: Sequence[tuple[CoveredOp, Gap]], *, can_probe: bool
+    spec: TargetSpec,
+    ops: Sequence[CoveredOp],
+    gaps: Sequence[tuple[CoveredOp, Gap]],
+    *,
+    can_probe: bool,
+    undecided: Collection[str] = (),
 ) -> Iterator[Finding]:
     """What the target makes of the model's operators, those about single operators first.
 
@@ -42,11 +50,13 @@ def findings_of(
         ops: every operator.
         gaps: those that are not native, with what is known of them.
         can_probe: whether the target runs single operators.
+        undecided: ids of gaps with a way around that there was no time to try.
     """
     name = str(spec)
     for entry, gap in gaps:
         if gap.status in _CODES:
-            yield _about_operator(name, entry, gap)
+            yield _about_operator(name, entry, gap, undecided=gap.id in undecided)
+    yield from _untried(name, [gap for _, gap in gaps if gap.id in undecided and gap.status in _FATAL])
     yield from _undecided(name, [entry for entry in ops if entry.status == "unknown"], can_probe=can_probe)
     yield from _rebuilt(name, [gap for _, gap in gaps if gap.status == "decomposed"])
     inherited = [entry for entry in ops if entry.grade == "inherited"]
@@ -122,7 +132,7 @@ def failed_ways(spec: TargetSpec, failed: Mapping[str, str]) -> Iterator[Finding
         yield make_finding("COV017", Subject(kind="target", name=f"{spec} {way}"), said, evidence=[why])
 
 
-def _about_operator(target: str, entry: CoveredOp, gap: Gap) -> Finding:
+def _about_operator(target: str, entry: CoveredOp, gap: Gap, *, undecided: bool) -> Finding:
     code = _CODES[entry.status]
     if entry.status == "missing" and entry.evidence.startswith("dtype:"):
         code = "COV002"
@@ -139,7 +149,22 @@ def _about_operator(target: str, entry: CoveredOp, gap: Gap) -> Finding:
         f"{', '.join(entry.phases)} ({entry.impact:.1%} of the work{crossing}), first by "
         f"{entry.module or 'the model'}.{_around(gap)}",
         evidence=[entry.evidence, *shown],
-        severity="warning" if gap.checked else None,
+        severity="warning" if gap.checked or undecided else None,
+    )
+
+
+def _untried(target: str, gaps: Sequence[Gap]) -> Iterator[Finding]:
+    if not gaps:
+        return
+    share = sum(gap.impact for gap in gaps)
+    named = ", ".join(f"{gap.op}({','.join(gap.dtypes)}) by {gap.workaround}" for gap in gaps[:_LISTED])
+    rest = len(gaps) - _LISTED
+    yield make_finding(
+        "COV022",
+        Subject(kind="target", name=target),
+        f"No time was left to try the ways around {len(gaps)} gaps with {share:.1%} of the work: {named}"
+        f"{f' and {rest} more' if rest > 0 else ''}.",
+        evidence=[f"{gap.op}: {gap.evidence}" for gap in gaps[:_LISTED]],
     )
 
 

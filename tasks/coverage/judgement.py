@@ -9,17 +9,20 @@ from day0.adapters.base.workaround import Chosen, Cost, with_chosen
 
 from .alternatives import Judged, captured, combinations, entry, name_of, needs_with, smallest, with_options
 from .compiled import Compiled, run_kinds
-from .knowledge import Knowledge
+from .impact import share_key
+from .knowledge import FOR_ONE_STEP, Knowledge
 from .low_precision import low_precision_needs
-from .needs import GRAPH_STACKS, Need, needs_of
+from .needs import GRAPH_STACKS, Need, group, needs_of
 from .question import Question
 from .record import Alternative
 from .statuses import RUNS, Key, State, grouped, states_of, worst
-from .ways import Tried, as_chosen, remodelled, try_ways
+from .ways import Ways, as_chosen, remodelled, try_ways
 
-_FOR_THE_MODEL = 0.5
-"""Share of the time left for the model as it is, and for each list of operators after it: a gap without a way
-around helps less than one that is known a little later."""
+_REBUILT = ("missing", "wrong", "crash", "hang", "double_fault", "slow", "fallback")
+"""Statuses of operators that torch's decomposition may stand for."""
+
+_ROUNDS = 3
+"""How often all combinations are judged anew where judging one taught something of others."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,16 @@ class Judgement:
         best: the combination with the smallest gap; `named` itself where none has a smaller one.
         judged: all combinations, `named` first.
         checked: how the best one was tried on the target, empty where it was not.
-        works: ways around single operators that work, by entry.
+        ways: around single operators.
         compiled: what came of one node of each kind, run with what was chosen.
         low: rows that the stored precision asks for.
-        failed: id of a way around that was tried in vain -> why.
     """
 
     named: Judged
     best: Judged
     judged: Sequence[Judged]
     checked: str = ""
-    works: Mapping[Key, Tried] = field(default_factory=dict)
-    failed: Mapping[str, str] = field(default_factory=dict)
+    ways: Ways = field(default_factory=Ways)
     compiled: Compiled = field(default_factory=Compiled)
     low: Sequence[State] = ()
 
@@ -56,7 +57,7 @@ class Judgement:
         if len(self.judged) < 2:
             return ()
         return tuple(
-            entry(one, chosen=one is self.best, checked=self.checked if one is self.best else "")
+            entry(one, self.named, chosen=one is self.best, checked=self.checked if one is self.best else "")
             for one in self.judged
         )
 
@@ -70,7 +71,7 @@ class Judgement:
                 Chosen(id=name_of(options), options=options, replaces=tuple(gone), checked=self.checked)
             )
         best = grouped(self.best.states)
-        for key, tried in self.works.items():
+        for key, tried in self.ways.works.items():
             rebuilt = worst(best[key]).rebuilt
             launches = rebuilt.launches if rebuilt and tried.way.startswith("decompose:") else 0
             found.append(as_chosen(tried, key[0], launches))
@@ -78,7 +79,7 @@ class Judgement:
 
     def way_around(self, key: Key) -> tuple[str, str, Cost]:
         """Id of the way around an entry, how it was tried, and what it costs; empty where there is none."""
-        tried = self.works.get(key)
+        tried = self.ways.works.get(key)
         if tried is not None:
             return tried.way, tried.checked, Cost(error=tried.error, tolerance=tried.tolerance)
         if self.switched and key not in gaps_in(self.best):
@@ -86,8 +87,18 @@ class Judgement:
         states = gaps_in(self.named).get(key) or gaps_in(self.best)[key]
         if list(states[0].need.phases) == ["sampling"]:
             return "sample=host", "", Cost()
+        if key in self.ways.untried:
+            return self.ways.untried[key], "", Cost()
         untried = f"decompose:{key[0]}"
-        return (untried if worst(states).rebuilt and untried not in self.failed else ""), "", Cost()
+        return (untried if worst(states).rebuilt and untried not in self.ways.failed else ""), "", Cost()
+
+    def is_undecided(self, key: Key, dtype: str) -> bool:
+        """Whether there is a way around an entry that there was no time to try."""
+        if key in self.ways.works:
+            return False
+        if self.switched and key not in gaps_in(self.best):
+            return not self.checked and not self.compiled.failed(dtype)
+        return key in self.ways.untried
 
 
 def gaps_in(one: Judged) -> Mapping[Key, Sequence[State]]:
@@ -102,7 +113,7 @@ def gaps_in(one: Judged) -> Mapping[Key, Sequence[State]]:
 def judge(question: Question, knowledge: Knowledge) -> Judgement:
     """Tries what is not known, then looks for ways around what turns out to be missing or wrong."""
     needs = needs_of(question.capture, question.spec)
-    knowledge.learn(needs, share=_FOR_THE_MODEL)
+    knowledge.learn(needs, share=FOR_ONE_STEP)
     named = Judged({}, question.capture, judged_states(needs, knowledge))
     if not gaps_in(named):
         knowledge.learn(needs)
@@ -111,17 +122,17 @@ def judge(question: Question, knowledge: Knowledge) -> Judgement:
     judgement = Judgement(named, named, [named], low=low)
     if gaps_in(named):
         options = combinations(question.capture, question.spec)
-        judged = [named, *_others(options, question, knowledge)]
+        judged = _with_others([named], options, question, knowledge)
         best = smallest(judged)
-        ways = remodelled(gaps_in(best), question.spec, question.config)
-        if ways:
-            bases = [best.options] if best is named else [best.options, {}]
-            more = [{**base, "with": way} for way in ways for base in bases]
-            judged += _others(more, question, knowledge)
+        remodel = remodelled(gaps_in(best), question.spec, question.config)
+        if remodel:
+            bases = [best.options] if best is judged[0] else [best.options, {}]
+            more = [{**base, "with": way} for way in remodel for base in bases]
+            judged = _with_others(judged, more, question, knowledge)
             best = smallest(judged)
         spec = with_options(question.spec, best.options)
-        works, failed = try_ways(gaps_in(best), knowledge, spec, question.config)
-        judgement = Judgement(named, best, judged, "", works, failed, low=low)
+        ways = try_ways(gaps_in(best), knowledge, spec, question.config)
+        judgement = Judgement(judged[0], best, judged, "", ways, low=low)
     return _run(judgement, question, knowledge)
 
 
@@ -145,20 +156,42 @@ def _stored(question: Question, needs: Sequence[Need], knowledge: Knowledge) -> 
     low = low_precision_needs(
         needs, question.scheme, question.group, question.stored, question.capture.kernels
     )
-    knowledge.learn([need for need in low if need.example.op.startswith("aten.")], share=_FOR_THE_MODEL)
+    knowledge.learn([need for need in low if need.example.op.startswith("aten.")], share=FOR_ONE_STEP)
     return states_of(low, knowledge.registry, knowledge.fingerprint)
 
 
 def judged_states(needs: Sequence[Need], knowledge: Knowledge) -> list[State]:
-    """The state of each need, missing ones rebuilt where that is possible."""
+    """The state of each need, those that do not run as they should rebuilt where that is possible."""
     states = states_of(needs, knowledge.registry, knowledge.fingerprint)
-    missing = [state.need.example for state in states if state.status == "missing"]
+    missing = [state.need.example for state in states if state.status in _REBUILT]
     if not missing:
         return states
     from .decomposition import rebuild  # imports torch, which a target without gaps does not need
 
     rebuilt = rebuild(missing, knowledge.native)
     return states_of(needs, knowledge.registry, knowledge.fingerprint, rebuilt)
+
+
+def _with_others(
+    judged: Sequence[Judged],
+    options: Sequence[Mapping[str, str]],
+    question: Question,
+    knowledge: Knowledge,
+) -> list[Judged]:
+    """Combinations with further ways to build the model, all judged by what is known when the last was tried.
+
+    What one of them calls says something of the others too.
+    """
+    known, found = knowledge.registry, [*judged, *_others(options, question, knowledge)]
+    for _ in range(_ROUNDS):
+        if knowledge.registry is known:
+            break
+        known = knowledge.registry
+        found = [
+            replace(one, states=judged_states([state.need for state in one.states], knowledge))
+            for one in found
+        ]
+    return found
 
 
 def _others(options: Sequence[Mapping[str, str]], question: Question, knowledge: Knowledge) -> list[Judged]:
@@ -171,8 +204,8 @@ def _others(options: Sequence[Mapping[str, str]], question: Question, knowledge:
         for one, capture, _ in taken
         if capture is not None
     }
-    for listed in needs.values():
-        knowledge.learn(listed, share=_FOR_THE_MODEL)
+    calls = {share_key(call): call for listed in needs.values() for need in listed for call in need.calls}
+    knowledge.learn(group(calls.values()), share=FOR_ONE_STEP)
     return [
         Judged(one, capture, judged_states(needs[name_of(one)], knowledge) if capture else (), why)
         for one, capture, why in taken

@@ -28,6 +28,10 @@ KeepKinds = Callable[[KindRows], None]
 ReadRows = Callable[[str], Registry]
 """What an earlier run has handed to `Keep`, by name."""
 
+FOR_ONE_STEP = 0.5
+"""Share of the time left for the model as it is, and for each step after it: a gap without a way around helps
+less than one that is known a little later."""
+
 _NEXT_TO_NOTHING = 0.05
 """Share of the time that a prober may leave over, having no time for another batch."""
 
@@ -112,7 +116,9 @@ class Knowledge:
         return self.registry.lookup(key, self.fingerprint)
 
     def learn(self, needs: Sequence[Need], share: float = 1.0) -> None:
-        """Tries what is inherited, declared or unknown, in this order, the most work first; then half-tried rows.
+        """Tries what is inherited, declared or unknown, in this order, the most work first.
+
+        Rows that an earlier run left half tried come after all these.
 
         Args:
             needs: rows.
@@ -149,7 +155,7 @@ class Knowledge:
 
     def native(self, calls: Sequence[OperatorCall]) -> set[str]:
         """Row keys of those calls that the target was seen to run, after trying those that need it."""
-        self.learn(group(calls))
+        self.learn(group(calls), share=FOR_ONE_STEP)
         return {call.row_key for call in calls if self._is_native(call.row_key)}
 
     def registry_with(self, way: str) -> Registry:
@@ -170,8 +176,13 @@ class Knowledge:
         signatures = [call.signature for call in need.calls]
         return registry.needs_probe(need.key, self.fingerprint, signatures)
 
+    def is_half_tried(self, need: Need, registry: Registry) -> bool:
+        """Whether a registry's row is right under this very fingerprint as far as it was tried."""
+        row = self._row(need, registry)
+        return row is not None and half_tried(row)
+
     def is_unfinished(self, needs: Sequence[Need]) -> bool:
-        """Whether the next run has something to try: the time was up, or rows of such a run stayed half tried."""
+        """Whether the next run has something to try: the time was up, or rows of these stayed half tried."""
         return self.spent or (self.can_probe and any(self._goes_on(need, running=False) for need in needs))
 
     def timed(self, began: float) -> None:
@@ -184,8 +195,7 @@ class Knowledge:
         What an earlier run had no time for is worth a worker. Of rows that came with Day0 or a package no run
         knows how far they are to be trusted less than their maker did: they are gone on with beside others.
         """
-        row = self._row(need)
-        if row is None or not half_tried(row) or self.is_due(need, self.registry):
+        if not self.is_half_tried(need, self.registry) or self.is_due(need, self.registry):
             return False
         if running or self._stored is None or need.key in self._learnt:
             return True

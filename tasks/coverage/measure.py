@@ -63,10 +63,16 @@ def measure_coverage(question: Question) -> CoverageRecord:
     calls = [call for state in judgement.named.states for call in state.need.calls]
     return CoverageRecord.conclude(
         findings=[
-            *findings_of(question.spec, ops[: len(ops) - len(low)], entries, can_probe=knowledge.can_probe),
+            *findings_of(
+                question.spec,
+                ops[: len(ops) - len(low)],
+                entries,
+                can_probe=knowledge.can_probe,
+                undecided=[gap.id for entry, gap in entries if judgement.is_undecided(key_of(entry), dtype)],
+            ),
             *low_precision_findings(question.spec, question.scheme, [gap for _, gap in stored]),
             *findings_of_kinds(question.spec, dtype, judgement.compiled),
-            *failed_ways(question.spec, judgement.failed),
+            *failed_ways(question.spec, judgement.ways.failed),
             *findings_of_model(question.capture, kernels, question.spec),
             *findings_of_passed_over(question, gaps),
         ],

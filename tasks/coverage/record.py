@@ -108,7 +108,8 @@ class Alternative(Value):
         gaps: names of those that the target does not run, by falling share of the work.
         rebuilt: names of those that it runs only rebuilt from others.
         unknown: names of those that nobody has tried.
-        impact: share of the work at risk, gaps and unknown ones together.
+        impact: work at risk, gaps and unknown ones together, as a share of what the target as named does; the
+            combination with the least is chosen, of equals the one with the fewest operators at risk.
         chosen: whether it is the one with the smallest gap.
         checked: how it was tried on the target, empty where it was not.
         reason: why it could not be captured, empty where it could.
@@ -169,8 +170,8 @@ class CoverageObservations(Value):
         probe_seconds: spent on trying operators.
         probed: rows tried.
         kinds: what each kind took, when it was compiled.
-        spent: whether the time for trying was used up, or what of it was set apart for rows that are right so far,
-            so that the next run has something to try.
+        spent: whether the time for trying was used up, or too short for rows that are right so far: then the
+            next run has something to try.
     """
 
     capture_seconds: float = 0.0

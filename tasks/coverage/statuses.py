@@ -196,7 +196,7 @@ def evidence_of(state: State) -> str:
     parts = [row.reason]
     if state.rebuilt:
         leaves = ", ".join(f"{count} x {op}" for op, count in state.rebuilt.leaves.items())
-        parts.append(f"rebuilt from {leaves}")
+        parts.append(f"{'' if state.status == 'decomposed' else 'can be '}rebuilt from {leaves}")
     parts += [_deviation(row), _checked_so_far(row), *_notes(row)]
     if row.probe:
         parts.append(f"probe {row.probe[:8]} seed {row.seed} shapes {_shapes(row.shapes)}")

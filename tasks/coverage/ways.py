@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from day0.adapters.base.errors import Day0Error
@@ -17,7 +17,7 @@ from day0.adapters.workarounds.registry import fits, load, plugins
 
 from .knowledge import Knowledge
 from .needs import Need
-from .statuses import Key, State
+from .statuses import Key, State, half_tried, worst
 
 _WIDER = "fp32"
 _ROUNDS = 3
@@ -42,6 +42,21 @@ class Tried:
     checked: str
     error: Number | None = None
     tolerance: float | None = None
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What came of the ways around single operators.
+
+    Attributes:
+        works: those that work, by entry.
+        failed: id of one that was tried in vain -> what became of it.
+        untried: those that may help and that there was no time for, by entry, where none works.
+    """
+
+    works: Mapping[Key, Tried] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    untried: Mapping[Key, str] = field(default_factory=dict)
 
 
 def candidates(states: Sequence[State], config: Mapping[str, Any], named: str = "") -> list[str]:
@@ -79,7 +94,7 @@ def remodelled(gaps: Mapping[Key, Sequence[State]], spec: TargetSpec, config: Ma
 
 def try_ways(
     groups: Mapping[Key, Sequence[State]], knowledge: Knowledge, spec: TargetSpec, config: Mapping[str, Any]
-) -> tuple[dict[Key, Tried], dict[str, str]]:
+) -> Ways:
     """The first way around each entry that works on the target, replayed there with the entry's own calls.
 
     In each round every entry's next candidate is looked up, and where nobody has tried it, switched on with
@@ -90,24 +105,33 @@ def try_ways(
         knowledge: opens the target, and holds the time left.
         spec: the target with the implementations that were chosen.
         config: of the model.
-
-    Returns:
-        What works, by entry; and what was tried in vain, by id.
     """
     named = spec.options.get("with", "")
     left = {key: candidates(states, config, named) for key, states in groups.items()}
     works: dict[Key, Tried] = {}
     failed: dict[str, str] = {}
+    untried: dict[Key, str] = {}
     for _ in range(_ROUNDS):
         due = {key: ways.pop(0) for key, ways in left.items() if ways and key not in works}
         if not due:
             break
-        for key, tried in _replayed(due, groups, knowledge, spec).items():
-            if tried.works:
+        found = _replayed(due, groups, knowledge, spec)
+        for key, way in due.items():
+            tried = found.get(key)
+            if tried is None:
+                if _may_help(way, worst(groups[key])):
+                    untried.setdefault(key, way)
+            elif tried.works:
                 works[key] = tried
             else:
-                failed[tried.way] = tried.checked
-    return works, failed
+                failed[way] = tried.checked
+    return Ways(works, failed, {key: way for key, way in untried.items() if key not in works})
+
+
+def _may_help(way: str, state: State) -> bool:
+    """Whether a way around that nobody tried counts as found: a cast gives no kernel where there is none."""
+    cast, row = way.startswith("cast:"), state.known.row if state.known else None
+    return not cast or state.status != "missing" or (row is not None and row.reason.startswith("dtype:"))
 
 
 def _replayed(
@@ -117,7 +141,12 @@ def _replayed(
     needs = {key: [state.need for state in groups[key]] for key in due}
     known = {key: knowledge.registry_with(way) for key, way in due.items()}
     asked = {
-        key: way for key, way in due.items() if any(knowledge.is_due(need, known[key]) for need in needs[key])
+        key: way
+        for key, way in due.items()
+        if any(
+            knowledge.is_due(need, known[key]) or knowledge.is_half_tried(need, known[key])
+            for need in needs[key]
+        )
     }
     failed: dict[Key, Tried] = {}
     if asked and knowledge.left > 0:
@@ -126,13 +155,12 @@ def _replayed(
             known |= {key: known[key].overlaid(found[key]) for key in asked}
         except Day0Error as error:  # a way around of somebody else's may not even load
             failed = {key: Tried(way, False, error.message) for key, way in asked.items()}
-        asked = {}
-    rows = {key: _rows(needs[key], known[key], knowledge) for key in due}
-    return failed | {
-        key: _judged(way, needs[key], rows[key])
+    judged = {
+        key: _judged(way, needs[key], _rows(needs[key], known[key], knowledge))
         for key, way in due.items()
-        if key not in failed and key not in asked
+        if key not in failed
     }
+    return failed | {key: tried for key, tried in judged.items() if tried is not None}
 
 
 def _try(
@@ -161,21 +189,25 @@ def _rows(needs: Sequence[Need], registry: Registry, knowledge: Knowledge) -> li
     return [known.row for known in found if known is not None and known.grade == "measured"]
 
 
-def _judged(way: str, needs: Sequence[Need], rows: Sequence[RegistryRow]) -> Tried:
+def _judged(way: str, needs: Sequence[Need], rows: Sequence[RegistryRow]) -> Tried | None:
+    """What rows say of a way around; None: the time was too short for some of them."""
+    calls = {need.key: need.calls for need in needs}
     bad = [
         row
-        for row, need in zip(rows, needs, strict=False)
-        if row.status != "native" or row.refusal(call.signature for call in need.calls)
+        for row in rows
+        if row.status != "native" or row.refusal(call.signature for call in calls[row.key])
     ]
-    if len(rows) < len(needs) or bad:
-        why = bad[0].reason or bad[0].status if bad else "the time was too short to replay it"
-        return Tried(way, False, why)
+    if bad:
+        return Tried(way, False, bad[0].reason or bad[0].status)
+    if len(rows) < len(needs):
+        return None
+    how = "replayed on the target" + (" with one call" if any(map(half_tried, rows)) else "")
     measured = [row for row in rows if isinstance(row.error, int | float)]
     if not measured:
-        return Tried(way, True, "replayed on the target: exact")
-    worst = max(measured, key=lambda row: float(row.error or 0.0))
-    said = f"error {float(worst.error or 0.0):.2g} of {worst.tolerance or 0.0:.2g} allowed"
-    return Tried(way, True, f"replayed on the target: {said}", worst.error, worst.tolerance)
+        return Tried(way, True, f"{how}: exact")
+    largest = max(measured, key=lambda row: float(row.error or 0.0))
+    said = f"error {float(largest.error or 0.0):.2g} of {largest.tolerance or 0.0:.2g} allowed"
+    return Tried(way, True, f"{how}: {said}", largest.error, largest.tolerance)
 
 
 def as_chosen(tried: Tried, op: str, launches: int) -> Chosen:

@@ -13,10 +13,12 @@ import torch
 
 from day0.adapters.base.operator_capture import Capture, CaptureRequest, FunctionCall
 from day0.adapters.base.target_spec import TargetSpec
-from day0.adapters.registries.registry import Registry
-from day0.adapters.registries.row import CHECKS
-from day0.tasks.coverage.alternatives import combinations
+from day0.adapters.registries.registry import Known, Registry
+from day0.adapters.registries.row import CHECKS, RegistryRow
+from day0.tasks.coverage.alternatives import Judged, combinations, entry, smallest
 from day0.tasks.coverage.decomposition import parts_of, rebuild
+from day0.tasks.coverage.needs import Need
+from day0.tasks.coverage.statuses import State
 from support.captured import call_of, meta
 
 _aten = torch.ops.aten
@@ -41,6 +43,25 @@ def test_every_combination_but_the_models_own_is_offered() -> None:
         {"experts": "batched_mm"},
         {"experts": "eager"},
     ]
+
+
+def test_the_work_at_risk_is_what_the_choice_looks_at() -> None:
+    """Held against what the target as named does, not against each one's own."""
+    add, wide, neg = (
+        call_of(_aten.add.Tensor, meta(10), meta(10)),
+        call_of(_aten.add.Tensor, meta(1, 1000), meta(1, 1000)),
+        call_of(_aten.neg.default, meta(1000)),
+    )
+    known = RegistryRow(op=neg.op, status="native")
+    sound = State(Need("", [neg], 1.0), Known(known, "measured"))
+    named = Judged({}, _capture(), [State(Need("", [add], 1.0), None), sound])
+    other = Judged({"attn": "eager"}, _capture(), [State(Need("", [wide], 1.0), None), sound])
+    listed = [entry(one, named, chosen=False, checked="").impact for one in (named, other)]
+    flops, moved = 10 + 1000, 4 * (3 * 10 + 2 * 1000)
+    assert listed[0] == pytest.approx((10 / flops + 4 * 30 / moved) / 2, abs=1e-6)
+    assert listed[1] == pytest.approx((1000 / flops + 4 * 3000 / moved) / 2, abs=1e-6)
+    assert smallest([other, named]) is named
+    assert smallest([named, other]) is named
 
 
 def test_a_decomposition_counts_its_leaves() -> None:
@@ -95,10 +116,9 @@ def test_a_composite_operator_falls_apart_too() -> None:
 
 @pytest.mark.parametrize("checks", [CHECKS, CHECKS[:1]])
 def test_nothing_is_opened_for_what_is_known(checks: Sequence[str]) -> None:
-    """Nor for what came with Day0 and was tried with one call: the store holds nothing that a run left over."""
+    """Nor for what came with Day0 and was tried with one call."""
     from day0.adapters.base.target import TargetDescription
     from day0.adapters.base.values import Fingerprint
-    from day0.adapters.registries.row import RegistryRow
     from day0.tasks.coverage.measure import measure_coverage
     from day0.tasks.coverage.question import Question
 

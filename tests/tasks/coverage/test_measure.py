@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.operator_capture import Capture, CaptureRequest, Kernel
+from day0.adapters.base.operator_capture import Capture, CaptureRequest, FunctionCall, Kernel
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly
@@ -18,6 +18,7 @@ from day0.adapters.registries.files import add_to_store, stored_registry
 from day0.adapters.registries.registry import Registry
 from day0.adapters.registries.row import CHECKS, RegistryRow
 from day0.adapters.targets.target import WorkerTarget
+from day0.tasks.coverage.knowledge import Knowledge
 from day0.tasks.coverage.measure import measure_coverage
 from day0.tasks.coverage.probe import probe
 from day0.tasks.coverage.question import Question
@@ -122,6 +123,68 @@ def test_a_way_around_that_works_is_chosen_and_its_gap_warns(open_simulated: Ope
     assert record.verdict is Verdict.FAIL
 
 
+@pytest.mark.parametrize("fault", ["wrong", "crash"])
+def test_a_decomposition_stands_in_for_what_is_wrong_or_dies_too(
+    open_simulated: OpenSimulated, fault: str
+) -> None:
+    silu = _first("aten.silu.default")
+    target = open_simulated(**{fault: silu.op})
+
+    def open_one(spec: TargetSpec) -> Any:
+        way = spec.options.get("with", "")
+        return nullcontext(open_simulated(**{fault: silu.op}, with_=way) if way else target)
+
+    record = _measure(target, _capture(calls=[silu]), open_target=open_one)
+    (gap,) = record.facts.gaps
+    assert (gap.status, gap.workaround) == (fault, f"decompose:{silu.op}")
+    assert "replayed on the target: error" in gap.checked
+    assert [one.id for one in record.facts.chosen] == [gap.workaround]
+    assert record.verdict is Verdict.WARN
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [("dtype: no kernel for bf16", Verdict.UNVERIFIED), ("no kernel", Verdict.FAIL)]
+)
+def test_a_way_around_that_there_was_no_time_for_decides_nothing(
+    sound_target: WorkerTarget, reason: str, verdict: Verdict
+) -> None:
+    """Without any time, but for a cast that cannot help where there is no kernel for any dtype."""
+    mm = _first("aten.mm.default")
+    registry = _known([mm], sound_target, status="missing", reason=reason)
+    record = _measure(sound_target, _capture(calls=[mm]), registry=registry, budget=0.0)
+    assert record.verdict is verdict
+    (gap,) = record.facts.gaps
+    undecided = verdict is Verdict.UNVERIFIED
+    assert gap.workaround == ("cast:aten.mm.default:fp32" if undecided else "")
+    assert gap.checked == ""
+    assert ("COV022" in {finding.code for finding in record.findings}) is undecided
+
+
+def test_what_an_alternative_taught_is_said_of_the_model_as_named(
+    sound_target: WorkerTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the time for the model was too short, and an operator of it is tried for another list."""
+    neg, mul = _first("aten.neg.default"), _first("aten.mul.Tensor")
+    learn, skipped = Knowledge.learn, []
+
+    def too_late(knowledge: Knowledge, needs: Any, share: float = 1.0) -> None:
+        if skipped:
+            learn(knowledge, needs, share)
+        skipped.append(needs)
+
+    monkeypatch.setattr(Knowledge, "learn", too_late)
+    attention = FunctionCall(name="attention", implementation="sdpa")
+    record = _measure(
+        sound_target,
+        _capture(calls=[neg, mul], functions=[attention]),
+        registry=_known([mul], sound_target, status="slow"),
+        capture_all=lambda requests: [_capture(calls=[neg]) for _ in requests],
+    )
+    assert {entry.op: entry.status for entry in record.facts.ops} == {neg.op: "native", mul.op: "slow"}
+    assert all(not one.unknown for one in record.facts.alternatives)
+    assert next(one for one in record.facts.alternatives if one.chosen).options == {"attn": "eager"}
+
+
 def test_a_clamp_beyond_usual_inputs_is_found(open_simulated: OpenSimulated) -> None:
     record = _measure(open_simulated(clamp="aten.silu.default"))
     (entry,) = [entry for entry in record.facts.ops if entry.status != "native"]
@@ -148,6 +211,10 @@ def test_a_sound_target_passes_and_a_known_one_is_not_asked(sound_target: Worker
 
 def _half_tried(calls: Sequence[OperatorCall], target: WorkerTarget) -> Registry:
     """As a run leaves it whose time was up after the first call of each row."""
+    return _known(calls, target, checks=CHECKS[:1])
+
+
+def _known(calls: Sequence[OperatorCall], target: WorkerTarget, **facts: Any) -> Registry:
     fingerprint = target.describe().fingerprint
     rows = [
         RegistryRow(
@@ -156,9 +223,8 @@ def _half_tried(calls: Sequence[OperatorCall], target: WorkerTarget) -> Registry
             ranks=[len(shape) for shape in call.shapes],
             result_dtype=call.result_dtype,
             variant=call.variant,
-            status="native",
-            checks=CHECKS[:1],
             fingerprint=fingerprint.digest,
+            **{"status": "native", "checks": CHECKS, **facts},
         )
         for call in calls
     ]
@@ -180,7 +246,7 @@ def test_the_next_run_goes_on_with_rows_of_which_one_call_was_tried(open_simulat
     assert still.observations.spent
     on = _measure(faulty, _capture(calls=[silu]), **kept)
     assert on.facts.statuses == {"wrong": 1}
-    assert on.observations.probed == 1
+    assert on.observations.probed >= 1  # and what its decomposition needs
     assert not on.observations.spent
 
 

@@ -17,7 +17,7 @@ _BF16 = torch.bfloat16
 
 def test_work_follows_the_formulas() -> None:
     mm = work_of(call_of(_aten.mm.default, meta(8, 16, dtype=_BF16), meta(16, 4, dtype=_BF16)))
-    assert (mm.flops, mm.bytes) == (2 * 8 * 16 * 4, 2 * (8 * 16 + 16 * 4))
+    assert (mm.flops, mm.bytes) == (2 * 8 * 16 * 4, 2 * (8 * 16 + 16 * 4 + 8 * 4))
     grouped = work_of(
         call_of(
             _aten._grouped_mm.default,
@@ -27,11 +27,43 @@ def test_work_follows_the_formulas() -> None:
         )
     )
     assert grouped.flops == 2 * 32 * 16 * 64
+    assert grouped.bytes == 2 * (32 * 16 + 4 * 16 * 64 + 32 * 64) + 4 * 4
     add = work_of(call_of(_aten.add.Tensor, meta(10), meta(10)))
     assert (add.flops, add.bytes) == (10, 120)
     assert work_of(call_of(_aten.view.default, meta(10), [2, 5])).bytes == 0
     table = work_of(call_of(_aten.embedding.default, meta(1000, 8), meta(3, dtype=torch.int64)))
     assert table.bytes == 2 * 3 * 8 * 4
+
+
+def test_a_decode_step_reads_the_experts_that_its_rows_meet() -> None:
+    """8 rows of 256 experts: 8 matrices at most, whether multiplied in place or looked up before."""
+    experts = meta(256, 16, 64, dtype=_BF16)
+    grouped = call_of(
+        _aten._grouped_mm.default, meta(8, 16, dtype=_BF16), experts, meta(256, dtype=torch.int32)
+    )
+    assert work_of(grouped).bytes == 2 * (8 * 16 + 8 * 16 * 64 + 8 * 64) + 4 * 256
+    chosen = meta(8, dtype=torch.int64)
+    assert work_of(call_of(_aten.index.Tensor, experts, [chosen])).bytes == 2 * 2 * 8 * 16 * 64
+    places = meta(3, 1, dtype=torch.int64)
+    second = work_of(call_of(_aten.index.Tensor, experts, [None, places, meta(5, dtype=torch.int64)]))
+    assert second.bytes == 2 * 2 * 256 * 3 * 5
+    assert work_of(call_of(_aten.index_select.default, experts, 1, chosen)).bytes == 2 * 2 * 256 * 8 * 64
+    picked = call_of(_aten.gather.default, meta(4, 100), 1, meta(4, 2, dtype=torch.int64))
+    assert work_of(picked).bytes == 2 * 4 * 4 * 2
+
+
+def test_attention_with_narrower_values() -> None:
+    """Latent attention: heads of 192 for queries and keys, of 128 for values."""
+    shapes = [(1, 128, 64, 192), (1, 128, 64, 192), (1, 128, 64, 128)]
+    call = OperatorCall(
+        op="aten.scaled_dot_product_attention.default",
+        args=[{"tensor": {"dtype": "fp32", "shape": shape}} for shape in shapes],
+        dtypes=["fp32"] * 3,
+        shapes=shapes,
+    )
+    work = work_of(call)
+    assert work.flops == 2 * 128 * 64 * 64 * (192 + 128)
+    assert work.bytes == 4 * 128 * 64 * (192 + 192 + 128 + 128)
 
 
 def test_shares_add_up_to_the_whole() -> None:
