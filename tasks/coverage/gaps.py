@@ -81,7 +81,7 @@ def _gap(
             "checked": checked,
             "error": cost.error,
             "leaves": leaves,
-            "launches": state.rebuilt.launches if state.rebuilt else 0,
+            "launches": state.rebuilt.launches if state.rebuilt and not around.startswith("cast:") else 0,
             "bytes_per_call": crossing(call) if entry.status in ("fallback", "double_fault") else 0,
         }
     )

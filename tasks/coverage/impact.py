@@ -25,8 +25,8 @@ class Work:
     """Estimated work of one call.
 
     Attributes:
-        bytes: read and written: all distinct tensors and the output, which counts as the largest of them where
-            no formula gives it; a lookup counts what it gathers, not its table, and a grouped product the
+        bytes: read and written: all distinct tensors and the output, as large as the largest of them where no
+            formula gives it; a lookup counts what it gathers, not its table, and a grouped product the
             matrices that its rows can meet, one each at most.
         flops: 2 M N K for matrix products (grouped ones: each row meets one matrix), 2 B H L S (D + V) for
             attention (V values of a head), 2 N O (C / groups) K for convolutions (O places of the output, K
@@ -123,7 +123,7 @@ def _embedded(call: OperatorCall) -> int | None:
 
 
 def _indexed(call: OperatorCall) -> int | None:
-    """Elements that a list of indices gathers of a table; None for masks, which gather as many as they hold."""
+    """Elements that a list of indices gathers of a table; None for masks, which do not say how many."""
     listed = call.args[1] if len(call.args) > 1 else None
     if not isinstance(listed, list | tuple):
         return None
