@@ -212,6 +212,24 @@ ENTRIES: tuple[Entry, ...] = (
         undecided="unverified",
     ),
     Entry(
+        code="COV024",
+        title="A way around that is named does not work",
+        severity="error",
+        meaning="The target is named with a way around (`?with=`), and replayed with it operators are wrong.",
+        remedy="Leave it out of the target, or have its package mended; the evidence says what came of it.",
+    ),
+    Entry(
+        code="COV025",
+        title="Kinds of nodes that were not compiled",
+        severity="warning",
+        meaning=(
+            "The target compiles whole nodes, and the time was up before one of each kind had been compiled; "
+            "that single operators run does not prove that nodes do."
+        ),
+        remedy="Run again, which goes on, or give a larger --probe-budget.",
+        undecided="unverified",
+    ),
+    Entry(
         code="COV021",
         title="Operators captured otherwise than by the usual calls",
         severity="info",

@@ -17,6 +17,7 @@ from ..thresholds import KIND_DEVIATION, KIND_DEVIATION_DEFAULT
 from .kind_facts import NO_TIME, compiled_facts, is_known, seconds_of, size_facts
 from .kind_rows import KindRows, KindsOn
 from .knowledge import KeepKinds, Knowledge, OpenTarget
+from .needs import GRAPH_STACKS
 from .question import Question
 from .record_kinds import KindCompile, KindSeconds, KindShapes
 
@@ -155,6 +156,7 @@ def findings_of_kinds(spec: TargetSpec, dtype: str, compiled: Compiled) -> Itera
             f"{why}",
             evidence=[part for part in (kind.op, kind.dtype, kind.shape, kind.place) if part],
         )
+    yield from _not_compiled(spec, compiled)
     for sizes in compiled.dynamic:
         if sizes.answer in ("static", "fallback", "failed"):
             cases = [*sizes.recompiled, *(f"{one.case}: {one.outcome}" for one in sizes.failures)]
@@ -166,3 +168,16 @@ def findings_of_kinds(spec: TargetSpec, dtype: str, compiled: Compiled) -> Itera
                 evidence=[*cases[:10], *sizes.breaks[:5]],
                 severity="warning" if sizes.failures or sizes.answer == "fallback" else "info",
             )
+
+
+def _not_compiled(spec: TargetSpec, compiled: Compiled) -> Iterator[Finding]:
+    """Kinds that there was no time to compile on a target that compiles: nothing else proves them."""
+    left = [one for one in compiled.kinds if one.outcome == _UNTRIED and one.detail == NO_TIME]
+    if left and spec.stack in GRAPH_STACKS:
+        yield make_finding(
+            "COV025",
+            Subject(kind="target", name=f"{spec} kinds"),
+            f"{len(left)} of {len(compiled.kinds)} kinds of nodes and phases were not compiled on {spec}: "
+            f"{NO_TIME}.",
+            evidence=[f"{one.node} in {one.phase}" for one in left[:10]],
+        )

@@ -86,7 +86,7 @@ def findings_of_model(capture: Capture, kernels: Sequence[Kernel], spec: TargetS
         if unmade:
             said += f" {len(unmade)} of them are not made for {spec.device}."
         if without:
-            said += f" Without {', '.join(without[:_LISTED])} it does not run."
+            said += f" Without {', '.join(without[:_LISTED])} transformers does not run it as it is stored."
         else:
             said += " Without them the model runs other code."
         evidence = [
@@ -118,6 +118,18 @@ def low_precision_findings(spec: TargetSpec, scheme: str, gaps: Sequence[Gap]) -
         f"of the work: {names}{around}.",
         evidence=[f"{gap.op}: {gap.evidence}" for gap in gaps[:_LISTED]],
     )
+
+
+def broken_ways(spec: TargetSpec, broken: Mapping[str, str]) -> Iterator[Finding]:
+    """Ways around that the target names and that do not work there.
+
+    Args:
+        spec: the target.
+        broken: id of the way around -> what became of it.
+    """
+    for way, why in sorted(broken.items()):
+        said = f"{spec} names the way around {way}, which does not work there: {why}"
+        yield make_finding("COV024", Subject(kind="target", name=f"{spec} {way}"), said, evidence=[why])
 
 
 def failed_ways(spec: TargetSpec, failed: Mapping[str, str]) -> Iterator[Finding]:
@@ -178,7 +190,10 @@ def _rebuilt(target: str, gaps: Sequence[Gap]) -> Iterator[Finding]:
     if not gaps:
         return
     launches = sum(gap.launches for gap in gaps)
-    names = ", ".join(f"{gap.op}({','.join(gap.dtypes)})" for gap in gaps[:_LISTED])
+    names = ", ".join(
+        f"{gap.op}({','.join(gap.dtypes)})" + (f"[{gap.variant}]" if gap.variant else "")
+        for gap in gaps[:_LISTED]
+    )
     ways = list(dict.fromkeys(gap.workaround for gap in gaps if gap.workaround and gap.checked))
     around = f" Later stages run with {', '.join(ways)}." if ways else ""
     yield make_finding(

@@ -16,7 +16,7 @@ from .needs import GRAPH_STACKS, Need, group, needs_of
 from .question import Question
 from .record import Alternative
 from .statuses import RUNS, Key, State, grouped, states_of, worst
-from .ways import Ways, as_chosen, remodelled, try_ways
+from .ways import Ways, as_chosen, remodelled, try_named, try_ways
 
 _REBUILT = ("missing", "wrong", "crash", "hang", "double_fault", "slow", "fallback")
 """Statuses of operators that torch's decomposition may stand for."""
@@ -37,6 +37,7 @@ class Judgement:
         ways: around single operators.
         compiled: what came of one node of each kind, run with what was chosen.
         low: rows that the stored precision asks for.
+        broken: id of a way around that the target names and that does not work -> what came of it.
     """
 
     named: Judged
@@ -46,6 +47,7 @@ class Judgement:
     ways: Ways = field(default_factory=Ways)
     compiled: Compiled = field(default_factory=Compiled)
     low: Sequence[State] = ()
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def switched(self) -> bool:
@@ -119,7 +121,8 @@ def judge(question: Question, knowledge: Knowledge) -> Judgement:
         knowledge.learn(needs)
         named = Judged({}, question.capture, judged_states(needs, knowledge))
     low = _stored(question, needs, knowledge)
-    judgement = Judgement(named, named, [named], low=low)
+    broken = try_named(grouped(named.states), knowledge, question.spec, question.config)
+    judgement = Judgement(named, named, [named], low=low, broken=broken)
     if gaps_in(named):
         options = combinations(question.capture, question.spec)
         judged = _with_others([named], options, question, knowledge)
@@ -132,7 +135,7 @@ def judge(question: Question, knowledge: Knowledge) -> Judgement:
             best = smallest(judged)
         spec = with_options(question.spec, best.options)
         ways = try_ways(gaps_in(best), knowledge, spec, question.config)
-        judgement = Judgement(judged[0], best, judged, "", ways, low=low)
+        judgement = Judgement(judged[0], best, judged, "", ways, low=low, broken=broken)
     return _run(judgement, question, knowledge)
 
 

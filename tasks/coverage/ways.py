@@ -128,6 +128,30 @@ def try_ways(
     return Ways(works, failed, {key: way for key, way in untried.items() if key not in works})
 
 
+def try_named(
+    groups: Mapping[Key, Sequence[State]], knowledge: Knowledge, spec: TargetSpec, config: Mapping[str, Any]
+) -> dict[str, str]:
+    """Ways around single operators that the target names and that do not work there: id -> what came of it.
+
+    A target runs with what it names, whether it has the operator itself or not.
+
+    Args:
+        groups: all entries.
+        knowledge: opens the target, and holds the time left.
+        spec: the target as named.
+        config: of the model.
+    """
+    named = [load(way) for way in spec.options.get("with", "").split(",") if way]
+    due: dict[Key, str] = {}
+    for key, states in groups.items():
+        call = states[0].need.example.model_dump(mode="json")
+        for way in named:
+            if key[0] in way.operators() and fits(way, call, config):
+                due[key] = way.id
+    found = _replayed(due, groups, knowledge, spec) if due else {}
+    return {tried.way: tried.checked for tried in found.values() if not tried.works}
+
+
 def _may_help(way: str, state: State) -> bool:
     """Whether a way around that nobody tried counts as found: a cast gives no kernel where there is none."""
     cast, row = way.startswith("cast:"), state.known.row if state.known else None

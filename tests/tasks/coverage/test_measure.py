@@ -327,3 +327,33 @@ def test_inherited_rows_are_probed_first(sound_target: WorkerTarget, tmp_path: A
         key for key, digest in stored_registry(other, "simulated@cpu").rows if digest == fingerprint.digest
     ]
     assert {row.key for row in rows} <= set(tried)  # whatever else the time did not suffice for
+
+
+@pytest.mark.slow
+def test_a_way_around_that_the_target_names_is_tried_too(open_simulated: OpenSimulated) -> None:
+    """In half precision squares beyond 65504 are infinite; the target itself has the operator."""
+    op = "aten.pow.Tensor_Scalar"
+    plain = open_simulated()
+    sound, broken = f"decompose:{op}", f"cast:{op}:fp16"
+    calls = [call for call in calls_of("llama") if call.op == op]
+
+    def measured(way: str) -> CoverageRecord:
+        question = Question(
+            spec=plain.spec.model_copy(update={"options": {"with": way}}),
+            description=plain.describe(),
+            capture=_capture(calls=calls),
+            registry=Registry("simulated@cpu"),
+            config={},
+            config_digest="c",
+            open_target=lambda spec: nullcontext(
+                open_simulated(with_=spec.options["with"]) if "with" in spec.options else plain
+            ),
+            budget=900.0,
+        )
+        return measure_coverage(question)
+
+    record = measured(broken)
+    assert record.facts.statuses == {"native": 1}
+    assert [finding.code for finding in record.findings if finding.severity == "error"] == ["COV024"]
+    assert broken in record.findings[0].message
+    assert not [finding for finding in measured(sound).findings if finding.code == "COV024"]
