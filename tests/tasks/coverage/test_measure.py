@@ -165,7 +165,8 @@ def test_what_an_alternative_taught_is_said_of_the_model_as_named(
 ) -> None:
     """As where the time for the model was too short, and an operator of it is tried for another list."""
     neg, mul = _first("aten.neg.default"), _first("aten.mul.Tensor")
-    learn, skipped = Knowledge.learn, []
+    learn = Knowledge.learn
+    skipped: list[str] = []
 
     def too_late(knowledge: Knowledge, needs: Any, share: float = 1.0) -> None:
         if skipped:
@@ -288,7 +289,7 @@ def test_kernels_outside_the_dispatcher_are_listed(sound_target: WorkerTarget) -
     (finding,) = record.findings
     assert finding.code == "COV011"
     assert "1 of them are not made for cpu" in finding.message
-    assert "Without package:y it does not run" in finding.message
+    assert "Without package:y transformers does not run it" in finding.message
 
 
 def test_a_probe_goes_on_where_it_was(sound_target: WorkerTarget, tmp_path: Any) -> None:
