@@ -62,9 +62,9 @@ class RunFlags(StoreFlags):
         store: Folder or fsspec URL for records, runs and baselines (default: .day0).
         json: Strict JSON on standard output and nothing else there.
         revision: Commit, tag or branch; the same as MODEL@REV.
-        memory: Size at which a worker is stopped, e.g. 8GiB.
-        timeout: Seconds that one call to a worker may take.
-        probe_budget: Seconds for probing operators that nobody has tried.
+        memory: Size at which a worker is stopped (default: 8GiB).
+        timeout: Seconds that one call to a worker may take (default: 300).
+        probe_budget: Seconds for trying operators and kinds of nodes (default: 60; probe: 3600).
         worker_command: Starts the Python in which targets run, e.g. "docker exec -i vendor python".
         prompt: What reference and target continue.
         offline: Use only what the hub's cache already has.
