@@ -80,9 +80,9 @@ def _coverage(record: CoverageRecord, root: str) -> Iterator[str]:
             yield f"{'':<9} {'; '.join(files)}"
     for one in facts.alternatives:
         options = "&".join(f"{key}={value}" for key, value in sorted(one.options.items())) or "as named"
-        found = (
-            one.reason[:_REASON] or f"{len(one.gaps)} gaps, {percent_text(one.impact)} of the work at risk"
-        )
+        rebuilt = f", {len(one.rebuilt)} rebuilt from others" if one.rebuilt else ""
+        risk = f"{len(one.gaps)} gaps, {percent_text(one.impact)} of the work at risk{rebuilt}"
+        found = one.reason[:_REASON] or risk
         yield f"{'->' if one.chosen else '  '} {options}: {found}"
     for chosen in facts.chosen:
         yield f"later stages run with {chosen.id}"
