@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from typing import Any, Dict
 
@@ -40,6 +41,18 @@ def counting_backend(made: Executable) -> Any:
         return result
 
     def backend(graph: Any, inputs: Any, **options: Any) -> Any:
-        return compile_fx(graph, inputs, inner_compile=inner)
+        with _every_graph_seen():
+            return compile_fx(graph, inputs, inner_compile=inner)
 
     return backend
+
+
+def _every_graph_seen() -> Any:
+    """Without torch's cache of whole compilations, which hands out what an earlier process made unseen.
+
+    Inductor's own cache, one step below, stays: it counts what it hands out.
+    """
+    from torch._functorch import config
+
+    known = hasattr(config, "enable_autograd_cache")
+    return config.patch(enable_autograd_cache=False) if known else contextlib.nullcontext()
