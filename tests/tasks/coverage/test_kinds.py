@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_kind_with_fewer_experts_says_so(tiny: Tiny) -> None:
     skeleton = tiny("qwen3_moe").skeleton
     with KindWalk(skeleton, "fp32", {}) as whole:
         layer = next(node for node in whole.firsts.values() if node.feed_forward == "moe")
-        full = sum(_count(shape) * width for shape, width in whole.shapes(layer).values())
+        full = sum(math.prod(shape) * width for shape, width in whole.shapes(layer).values())
     spec = TargetSpec.parse("eager@cpu/fp32")
     on = KindsOn(spec, "fp32", FINGERPRINT, "config")
     with (
@@ -105,7 +106,7 @@ def test_a_kind_with_fewer_experts_says_so(tiny: Tiny) -> None:
     ):
         trials = Trials(walk, opened, on, KindRows(spec.registry_name))
         compile_kinds(trials)
-        smaller = sum(_count(shape) * width for shape, width in walk.shapes(layer).values())
+        smaller = sum(math.prod(shape) * width for shape, width in walk.shapes(layer).values())
     assert smaller < full
     found = compiled_facts(on, trials.rows, skeleton)
     assert {one.outcome for one in found} == {"ran"}
@@ -118,13 +119,6 @@ def test_a_kind_with_fewer_experts_says_so(tiny: Tiny) -> None:
     assert {one.reduced for one in found if one.feed_forward != "moe"} == {""}
     # The kind is that of the model, whatever ran of it.
     assert {one.kind for one in found} == {node.kind for node in skeleton.nodes if node.called}
-
-
-def _count(shape: list[int]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product
 
 
 @pytest.mark.slow
