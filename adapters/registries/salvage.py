@@ -13,6 +13,8 @@ from ..base.values import Fingerprint
 
 Row = TypeVar("Row", bound=BaseModel)
 
+_BEFORE_ROWS = ',\n "rows": ['
+"""What stands before the rows, one a line, in files that we wrote."""
 _WORDS = 200
 """Letters of a reason: a damaged file may hold anything."""
 
@@ -47,8 +49,9 @@ def salvage(
         formats: that are known.
         row: type of its rows.
     """
+    torn: list[str] = []
     try:
-        content: dict[str, Any] = json.loads(data.decode())
+        content, torn = _parsed(data, where)
         if content[kind] != name or content["format"] not in formats:
             raise ValueError(f"it is {kind} {content[kind]!r} in format {content['format']!r}")
         entries, prints = list(content["rows"]), dict(content["fingerprints"])
@@ -61,7 +64,33 @@ def salvage(
         for reasons, total, what in ((bad, len(entries), "rows"), (bad_marks, len(prints), "fingerprints"))
         if reasons
     ]
-    return Salvaged(content["format"], rows, dict(marks), tuple(unread))
+    return Salvaged(content["format"], rows, dict(marks), (*torn, *unread))
+
+
+def _parsed(data: bytes, where: str) -> tuple[dict[str, Any], list[str]]:
+    """The file's content; of one that is no JSON as a whole, its head and the lines that each are a row."""
+    text = data.decode(errors="replace")
+    try:
+        return json.loads(text), []
+    except ValueError as error:
+        head, rows_follow, body = text.partition(_BEFORE_ROWS)
+        if not rows_follow:
+            raise
+        content: dict[str, Any] = json.loads(f"{head}\n}}")
+        rows = [row for line in body.splitlines() if (row := _row(line)) is not None]
+        if not rows:
+            raise
+        said = f"{where} is damaged, and its lines that are whole were read: {_reason(error)}"
+        return content | {"rows": rows}, [said]
+
+
+def _row(line: str) -> Any:
+    """The row that stands in a line; None where none does."""
+    try:
+        found = json.loads(line.strip().removesuffix(","))
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 _Entry = TypeVar("_Entry")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from day0_worker.workarounds import Workaround as WorkerSide
@@ -16,6 +17,14 @@ from ..base.workaround import Workaround
 
 GROUP = "day0.workarounds"
 _WHAT = "way around"
+
+
+def installed() -> list[list[str]]:
+    """Name, `module:Class` and version of every way around that a package offers, sound or not; sorted."""
+    return sorted(
+        [entry.name, entry.value, entry.dist.version if entry.dist else ""]
+        for entry in entry_points(group=GROUP)
+    )
 
 
 def references() -> Mapping[str, str]:

@@ -169,12 +169,16 @@ def _untried(target: str, gaps: Sequence[Gap]) -> Iterator[Finding]:
     if not gaps:
         return
     share = sum(gap.impact for gap in gaps)
-    named = ", ".join(f"{gap.op}({','.join(gap.dtypes)}) by {gap.workaround}" for gap in gaps[:_LISTED])
+    named = ", ".join(
+        f"{gap.op}({','.join(gap.dtypes)}) by {gap.workaround or 'whatever there is'}"
+        for gap in gaps[:_LISTED]
+    )
     rest = len(gaps) - _LISTED
     yield make_finding(
         "COV022",
         Subject(kind="target", name=target),
-        f"No time was left to try the ways around {len(gaps)} gaps with {share:.1%} of the work: {named}"
+        f"No time was left to look for or try ways around {len(gaps)} gaps with {share:.1%} of the work: "
+        f"{named}"
         f"{f' and {rest} more' if rest > 0 else ''}.",
         evidence=[f"{gap.op}: {gap.evidence}" for gap in gaps[:_LISTED]],
     )

@@ -68,7 +68,12 @@ def measure_coverage(question: Question) -> CoverageRecord:
                 ops[: len(ops) - len(low)],
                 entries,
                 can_probe=knowledge.can_probe,
-                undecided=[gap.id for entry, gap in entries if judgement.is_undecided(key_of(entry), dtype)],
+                undecided=[
+                    gap.id
+                    for entry, gap in entries
+                    if judgement.is_undecided(key_of(entry), dtype)
+                    or (knowledge.spent and not gap.workaround)
+                ],
             ),
             *low_precision_findings(question.spec, question.scheme, [gap for _, gap in stored]),
             *findings_of_kinds(question.spec, dtype, judgement.compiled),

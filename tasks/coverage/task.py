@@ -12,6 +12,7 @@ from day0.adapters.base.operator_capture import Capture
 from day0.adapters.base.progress import log_progress
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import digest
+from day0.adapters.workarounds.registry import installed
 
 from ..inventory.record import InventoryRecord
 from ..job import RecordRef, StageJob, read_ref, reuse_or_run
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 def run(job: StageJob, inventory: RecordRef) -> RecordRef:
     """Measures the coverage of the job's target, or reads it from the run store.
 
-    The key holds the capture and the rows of operators and kinds that the model needs: whoever probes them
-    has the stage measured again, and rows of other models do not matter. Rows learnt in this very run belong
-    to its result, so the record is also stored under the key that the next run will ask for, unless the time
-    was used up: then the next run goes on; or rows could not be read: then they can by now. A model that
-    cannot be built leaves a record too, with all that config and headers say.
+    The key holds the capture, the ways around that are installed, and the rows of operators and kinds that
+    the model needs: whoever probes them has the stage measured again, and rows of other models do not matter.
+    Rows learnt in this very run belong to its result, so the record is also stored under the key that the
+    next run will ask for, unless the time was used up: then the next run goes on; or rows could not be read:
+    then they can by now. A model that cannot be built leaves a record too, with all that config and headers
+    say.
 
     Raises:
         Day0Error: the release cannot be opened, or the target cannot be asked.
@@ -90,6 +92,7 @@ def _key(job: StageJob, inventory: InventoryRecord, release: Release, capture: C
         "rows": registry.digest_of(keys, job.fingerprint),
         "unread": digest([registry.unread, _known_kinds(job, spec).unread]),
         "kinds": _kinds_digest(job, release, capture),
+        "ways": digest(installed()),
     }
     return record_key(STAGE, STAGE_VERSION, inputs)
 

@@ -337,3 +337,23 @@ def test_a_layer_is_named_by_the_stack_and_its_words(stack: str, kind: str, mess
     assert layer_of(stack, kind, message) == layer
     assert owner_of("eager", "cpu", "library").startswith("PyTorch")
     assert owner_of("a vendor's", "npu", "driver") == ""
+
+
+def test_a_torn_row_costs_no_other(tmp_path: Path) -> None:
+    fingerprint = Fingerprint(family="f", exact={"torch": "1"})
+    rows = [
+        RegistryRow(op=f"aten.op{place}.default", dtypes=["fp32"], ranks=[1], status="native",
+                    fingerprint=fingerprint.digest)
+        for place in range(5)
+    ]  # fmt: skip
+    text = dump_registry(Registry("eager@cpu").merged(rows, {fingerprint.digest: fingerprint}))
+    lines = text.splitlines()
+    place = next(place for place, line in enumerate(lines) if "aten.op2" in line)
+    lines[place] = lines[place][: len(lines[place]) // 2]
+    store = RunStore(str(tmp_path))
+    store.write(store_path("eager@cpu"), "\n".join(lines).encode())
+    registry = stored_registry(store, "eager@cpu")
+    kept = {row.op for row in registry.all_rows()}
+    assert kept == {f"aten.op{place}.default" for place in (0, 1, 3, 4)}
+    (said,) = registry.unread
+    assert "damaged" in said

@@ -358,3 +358,14 @@ def test_a_way_around_that_the_target_names_is_tried_too(open_simulated: OpenSim
     assert [finding.code for finding in record.findings if finding.severity == "error"] == ["COV024"]
     assert broken in record.findings[0].message
     assert not [finding for finding in measured(sound).findings if finding.code == "COV024"]
+
+
+@pytest.mark.parametrize(("spent", "verdict"), [(True, Verdict.UNVERIFIED), (False, Verdict.FAIL)])
+def test_a_gap_without_a_way_around_is_decided_only_where_there_was_time_to_look(
+    spent: bool, verdict: Verdict, open_simulated: OpenSimulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Knowledge, "spent", property(lambda knowledge: spent))
+    target = open_simulated(missing="aten.mm.default")
+    record = _measure(target, _capture(calls=[_first("aten.mm.default")]))
+    assert [gap.status for gap in record.facts.gaps] == ["missing"]
+    assert record.verdict is verdict
