@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -14,7 +13,7 @@ from .notes import load_notes, noted, without_notes
 from .plugins import plugin_files
 from .registry import Registry
 from .row import RegistryRow
-from .salvage import salvage
+from .row_files import rows_text, salvage
 
 FORMAT = 2
 """2: rows know their attributes (`variant`), constraints and evidence."""
@@ -82,14 +81,8 @@ def dump_registry(registry: Registry) -> str:
     rows = [table[key] for table in (registry.rows, registry.declared) for key in sorted(table)]
     lines = [canonical_json(_plain(row)) for row in rows]
     used = {row.fingerprint for row in rows}
-    prints = {key: value for key, value in sorted(registry.fingerprints.items()) if key in used}
-    head = {
-        "registry": registry.name,
-        "format": FORMAT,
-        "fingerprints": {key: value.model_dump(mode="json") for key, value in prints.items()},
-    }
-    text = json.dumps(head, indent=1, sort_keys=True).removesuffix("\n}")
-    return text + ',\n "rows": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
+    prints = {key: value for key, value in registry.fingerprints.items() if key in used}
+    return rows_text("registry", registry.name, FORMAT, lines, prints)
 
 
 def parse_registry(name: str, text: str) -> Registry:

@@ -120,28 +120,20 @@ def low_precision_findings(spec: TargetSpec, scheme: str, gaps: Sequence[Gap]) -
     )
 
 
-def broken_ways(spec: TargetSpec, broken: Mapping[str, str]) -> Iterator[Finding]:
-    """Ways around that the target names and that do not work there.
-
-    Args:
-        spec: the target.
-        broken: id of the way around -> what became of it.
-    """
-    for way, why in sorted(broken.items()):
-        said = f"{spec} names the way around {way}, which does not work there: {why}"
-        yield make_finding("COV024", Subject(kind="target", name=f"{spec} {way}"), said, evidence=[why])
-
-
-def failed_ways(spec: TargetSpec, failed: Mapping[str, str]) -> Iterator[Finding]:
+def failed_ways(spec: TargetSpec, failed: Mapping[str, str], broken: Mapping[str, str]) -> Iterator[Finding]:
     """Ways around that were tried in vain.
 
     Args:
         spec: the target.
-        failed: id of the way around -> what became of it.
+        failed: id of one that might have closed a gap -> what became of it.
+        broken: the same of those that the target names, with which it runs.
     """
-    for way, why in sorted(failed.items()):
+    for way, why in sorted({**failed, **broken}.items()):
+        subject = Subject(kind="target", name=f"{spec} {way}")
         said = f"{way} does not get {spec} around its gap: {why}"
-        yield make_finding("COV017", Subject(kind="target", name=f"{spec} {way}"), said, evidence=[why])
+        if way in broken:
+            said = f"{spec} names the way around {way}, which does not work there: {why}"
+        yield make_finding("COV024" if way in broken else "COV017", subject, said, evidence=[why])
 
 
 def _about_operator(target: str, entry: CoveredOp, gap: Gap, *, undecided: bool) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +9,7 @@ from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint, Number, Value, canonical_json, digest
-from day0.adapters.registries.salvage import salvage
+from day0.adapters.registries.row_files import rows_text, salvage
 
 FORMAT = 1
 
@@ -192,14 +191,8 @@ def dump_kinds(kinds: KindRows) -> str:
     rows = [kinds.rows[key] for key in sorted(kinds.rows)]
     lines = [canonical_json(row.model_dump(mode="json", exclude_defaults=True)) for row in rows]
     used = {row.fingerprint for row in rows}
-    prints = {key: value for key, value in sorted(kinds.fingerprints.items()) if key in used}
-    head = {
-        "kinds": kinds.name,
-        "format": FORMAT,
-        "fingerprints": {key: value.model_dump(mode="json") for key, value in prints.items()},
-    }
-    text = json.dumps(head, indent=1, sort_keys=True).removesuffix("\n}")
-    return text + ',\n "rows": [\n  ' + ",\n  ".join(lines) + "\n ]\n}\n"
+    prints = {key: value for key, value in kinds.fingerprints.items() if key in used}
+    return rows_text("kinds", kinds.name, FORMAT, lines, prints)
 
 
 def parse_kinds(name: str, text: str) -> KindRows:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from day0.adapters.registries.registry import Registry
 
 from .compiled import findings_of_kinds
-from .findings import broken_ways, failed_ways, findings_of, findings_of_model, low_precision_findings
+from .findings import failed_ways, findings_of, findings_of_model, low_precision_findings
 from .gaps import gap_entries, stored_gaps
 from .judgement import judge
 from .kernels import merged
@@ -77,11 +77,7 @@ def measure_coverage(question: Question) -> CoverageRecord:
             ),
             *low_precision_findings(question.spec, question.scheme, [gap for _, gap in stored]),
             *findings_of_kinds(question.spec, dtype, judgement.compiled),
-            *broken_ways(question.spec, judgement.broken),
-            *failed_ways(
-                question.spec,
-                {way: why for way, why in judgement.ways.failed.items() if way not in judgement.broken},
-            ),
+            *failed_ways(question.spec, judgement.ways.failed, judgement.broken),
             *findings_of_model(question.capture, kernels, question.spec),
             *findings_of_passed_over(question, gaps),
         ],

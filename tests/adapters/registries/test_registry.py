@@ -351,9 +351,10 @@ def test_a_torn_row_costs_no_other(tmp_path: Path) -> None:
     place = next(place for place, line in enumerate(lines) if "aten.op2" in line)
     lines[place] = lines[place][: len(lines[place]) // 2]
     store = RunStore(str(tmp_path))
-    store.write(store_path("eager@cpu"), "\n".join(lines).encode())
+    data = "\n".join(lines).encode().replace(b"aten.op4", b"aten.\xffp4")  # no letter of UTF-8
+    store.write(store_path("eager@cpu"), data)
     registry = stored_registry(store, "eager@cpu")
     kept = {row.op for row in registry.all_rows()}
-    assert kept == {f"aten.op{place}.default" for place in (0, 1, 3, 4)}
+    assert kept == {f"aten.op{place}.default" for place in (0, 1, 3)}
     (said,) = registry.unread
     assert "damaged" in said

@@ -29,6 +29,16 @@ def _product(module: str, rows: int = 64, inner: int = 256, columns: int = 384) 
     return call.model_copy(update={"module": module})
 
 
+def _experts(module: str) -> OperatorCall:
+    call = call_of(
+        _aten._grouped_mm.default,
+        meta(64, 256, dtype=_BF16),
+        meta(4, 256, 384, dtype=_BF16),
+        meta(4, dtype=torch.int32),
+    )
+    return call.model_copy(update={"module": module})
+
+
 UP, HEAD = _product("model.layers.0.mlp.up_proj"), _product("lm_head", columns=512)
 FP8 = [
     Pattern("model.layers.{l}.mlp.up_proj.weight", "fp8_e4m3"),
@@ -54,12 +64,7 @@ def test_plain_weights_ask_for_nothing() -> None:
 
 
 def test_experts_stored_one_by_one_are_found_in_the_fused_module() -> None:
-    experts = call_of(
-        _aten._grouped_mm.default,
-        meta(64, 256, dtype=_BF16),
-        meta(4, 256, 384, dtype=_BF16),
-        meta(4, dtype=torch.int32),
-    ).model_copy(update={"module": "model.layers.3.mlp.experts"})
+    experts = _experts("model.layers.3.mlp.experts")
     stored = [Pattern("model.layers.{l}.mlp.experts.{e}.up_proj.weight", "fp8_e4m3", "expert")]
     (low,) = low_precision_needs(group([experts]), "fp8_channel", 0, stored, [])
     assert low.example.op == "aten._scaled_grouped_mm.default"
@@ -75,12 +80,7 @@ def test_experts_stored_one_by_one_are_found_in_the_fused_module() -> None:
 
 
 def test_what_torch_has_no_operator_for_is_named_by_its_kernel() -> None:
-    experts = call_of(
-        _aten._grouped_mm.default,
-        meta(64, 256, dtype=_BF16),
-        meta(4, 256, 384, dtype=_BF16),
-        meta(4, dtype=torch.int32),
-    ).model_copy(update={"module": "model.layers.3.mlp.experts"})
+    experts = _experts("model.layers.3.mlp.experts")
     stored = [Pattern("model.layers.{l}.mlp.experts.gate_up_proj_blocks", "uint8", "expert")]
     kernel = Kernel(
         name="hub:x/mxfp4", kind="hub", required_by=["config.json#/quantization_config/quant_method"]
@@ -94,12 +94,7 @@ def test_what_torch_has_no_operator_for_is_named_by_its_kernel() -> None:
 
 def test_what_stands_around_the_layers_may_be_called_otherwise() -> None:
     """Files of Kimi-K2.5 say `language_model.model`, transformers `model.language_model`."""
-    experts = call_of(
-        _aten._grouped_mm.default,
-        meta(64, 256, dtype=_BF16),
-        meta(4, 256, 384, dtype=_BF16),
-        meta(4, dtype=torch.int32),
-    ).model_copy(update={"module": "model.language_model.layers.3.mlp.experts"})
+    experts = _experts("model.language_model.layers.3.mlp.experts")
     plain = _product("model.language_model.layers.3.mlp.shared_experts.up_proj")
     dense = _product("model.language_model.layers.0.mlp.up_proj")
     vision = _product("model.vision_tower.layers.0.mlp.up_proj")

@@ -1,4 +1,4 @@
-"""What can be read of a file of rows: all, those rows that are whole, or none; and what could not."""
+"""Files of rows: written one row a line, read as far as they are whole, with what could not be read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..base.values import Fingerprint
 Row = TypeVar("Row", bound=BaseModel)
 
 _BEFORE_ROWS = ',\n "rows": ['
-"""What stands before the rows, one a line, in files that we wrote."""
+"""What stands before the rows, one a line."""
 _WORDS = 200
 """Letters of a reason: a damaged file may hold anything."""
 
@@ -67,13 +67,30 @@ def salvage(
     return Salvaged(content["format"], rows, dict(marks), (*torn, *unread))
 
 
+def rows_text(
+    kind: str, name: str, version: int, lines: Sequence[str], fingerprints: Mapping[str, Fingerprint]
+) -> str:
+    """The file's text, one row a line, so that a change is a few lines of a diff.
+
+    Args:
+        kind: key under which the file says what it is of.
+        name: that it says there.
+        version: of the format.
+        lines: each row as JSON, in order.
+        fingerprints: digest -> fingerprint, of the rows.
+    """
+    prints = {key: value.model_dump(mode="json") for key, value in sorted(fingerprints.items())}
+    head = {kind: name, "format": version, "fingerprints": prints}
+    text = json.dumps(head, indent=1, sort_keys=True).removesuffix("\n}")
+    return text + _BEFORE_ROWS + "\n  " + ",\n  ".join(lines) + "\n ]\n}\n"
+
+
 def _parsed(data: bytes, where: str) -> tuple[dict[str, Any], list[str]]:
     """The file's content; of one that is no JSON as a whole, its head and the lines that each are a row."""
-    text = data.decode(errors="replace")
     try:
-        return json.loads(text), []
+        return json.loads(data.decode()), []
     except ValueError as error:
-        head, rows_follow, body = text.partition(_BEFORE_ROWS)
+        head, rows_follow, body = data.decode(errors="replace").partition(_BEFORE_ROWS)
         if not rows_follow:
             raise
         content: dict[str, Any] = json.loads(f"{head}\n}}")
@@ -85,7 +102,9 @@ def _parsed(data: bytes, where: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _row(line: str) -> Any:
-    """The row that stands in a line; None where none does."""
+    """The row that stands in a line; None where none does, or where letters of it were none."""
+    if "\N{REPLACEMENT CHARACTER}" in line:
+        return None
     try:
         found = json.loads(line.strip().removesuffix(","))
     except ValueError:
