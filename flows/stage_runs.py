@@ -1,4 +1,4 @@
-"""One stage on one target, without Prefect: the device is held while it computes, every error is a record."""
+"""One stage on one target, without Prefect: the device is held, every error after inventory is a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.target import TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Value, digest
-from day0.tasks.job import RecordRef, StageJob, holding
+from day0.tasks.job import RecordRef, StageJob
 from day0.tasks.prevention import Prevention, prevention_of, unforeseen
 from day0.tasks.record_store import save_record
 
@@ -88,7 +88,10 @@ def run_stage(stage: str, on_target: TargetJob, *upstream: RecordRef) -> RecordR
     job, why = on_target.job, on_target.prevented
     if why is None:
         try:
-            with holding(device):
+            if job.target:
+                with device(TargetSpec.parse(job.target).device):
+                    reference = stage_function(stage)(job, *upstream)
+            else:
                 reference = stage_function(stage)(job, *upstream)
             _say(reference)
             return reference

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -94,26 +92,6 @@ class RecordRef(Value):
 Record = TypeVar("Record", bound=StageRecord)
 
 
-Hold = Callable[[str], AbstractContextManager[None]]
-"""Takes a device by its torch type for as long as the context lasts."""
-_hold: ContextVar[Hold | None] = ContextVar("day0_hold", default=None)
-
-
-@contextmanager
-def holding(hold: Hold) -> Iterator[None]:
-    """Within it, whatever is computed on a target holds the target's device; reading a record does not."""
-    token = _hold.set(hold)
-    try:
-        yield
-    finally:
-        _hold.reset(token)
-
-
-def _held(job: StageJob) -> AbstractContextManager[None]:
-    hold = _hold.get()
-    return nullcontext() if hold is None or not job.target else hold(TargetSpec.parse(job.target).device)
-
-
 def reuse_or_run(
     job: StageJob, kind: type[Record], stage: str, key: str, compute: Callable[[], Record]
 ) -> RecordRef:
@@ -125,8 +103,7 @@ def reuse_or_run(
     record = None if (job.options.fresh and job.target) else load_record(store, kind, stage, key)
     reused = record is not None
     if record is None:
-        with _held(job):
-            record = compute().model_copy(update={"key": key, "target": job.target})
+        record = compute().model_copy(update={"key": key, "target": job.target})
         save_record(store, record)
     return RecordRef(stage=stage, target=job.target, key=key, verdict=record.verdict, reused=reused)
 

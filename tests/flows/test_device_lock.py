@@ -4,8 +4,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,23 +69,3 @@ def test_a_killed_holder_gives_the_device_back(caplog: pytest.LogCaptureFixture)
     taker.join(10)
     assert got.is_set()
     assert f"waiting for d, which another run (process {other.pid}) holds" in caplog.text
-
-
-def test_a_stored_record_is_read_without_the_device(tmp_path: Path) -> None:
-    from day0.tasks.job import StageJob, holding, reuse_or_run
-    from support.sample_records import sample_coverage
-
-    job = StageJob(model="m", store=str(tmp_path / "store"), run="r", target="eager@cpu")
-    held: list[str] = []
-
-    @contextmanager
-    def hold(name: str) -> Iterator[None]:
-        held.append(name)
-        yield
-
-    with holding(hold):
-        record = sample_coverage("eager@cpu", gaps=False)
-        for _ in range(2):
-            ref = reuse_or_run(job, type(record), "coverage", "key", lambda: record)
-    assert ref.reused
-    assert held == ["cpu"]
