@@ -8,43 +8,19 @@ from day0.adapters.base.values import Fingerprint, Number, Value
 from day0.adapters.base.workaround import Chosen
 
 from ..record import StageRecord
+from .record_parts import (
+    Manifest,
+    Metrics,
+    Precision,
+    ReferenceCheck,
+    Routing,
+    SelfTest,
+    TaskMetric,
+    Training,
+)
 
 STAGE = "numerics"
-STAGE_VERSION = 2
-
-
-class Metrics(Value):
-    """Distance of one node's output from the reference's; formulas in `tasks/numerics/metrics.py`.
-
-    Attributes:
-        rel_l2: ||t - r|| / ||r||.
-        cosine: between the flattened outputs.
-        centred_cosine: the same about each side's mean.
-        max_abs: largest absolute difference.
-        worst_token: largest rel_l2 of any token.
-        gain: mean over tokens of <t, r> / <r, r> - 1; of a routed node over the tokens that are no outliers.
-        gain_score: how far gain lies outside of what zero and the noise arm's own gain span, in standard
-            errors of the noise arm.
-        ratio: rel_l2 over the noise arm's rel_l2.
-        token_ratio: median of the tokens' rel_l2 over the noise arm's median.
-        worst_ratio: worst_token over the noise arm's.
-        outliers: tokens of a routed node that are too far off for rounding; near-ties that were routed
-            otherwise.
-        nonfinite: NaN and infinity in the target's output that the reference does not have.
-    """
-
-    rel_l2: Number
-    cosine: Number
-    centred_cosine: Number = "NaN"
-    max_abs: Number
-    worst_token: Number
-    gain: Number
-    gain_score: Number
-    ratio: Number
-    token_ratio: Number = "NaN"
-    worst_ratio: Number = "NaN"
-    outliers: int = 0
-    nonfinite: int = 0
+STAGE_VERSION = 3
 
 
 class Block(Value):
@@ -59,6 +35,10 @@ class Block(Value):
         verdict: `pass`, `fail`, `inherited` (off only by what it received) or `unverified`.
         reason: which measure is beyond which tolerance, or why it was not compared.
         signature: digest of the target's local output; names the first node that changed between two runs.
+        largest: largest magnitude of the oracle's output.
+        headroom: largest over the largest number of the target's dtype; towards 1 an overflow is near.
+        band: relative L2 between two runs of the target on the same input; NaN where it ran once.
+        bit_stable: whether those two runs agree to the last bit; None where it ran once.
     """
 
     name: str
@@ -69,15 +49,60 @@ class Block(Value):
     verdict: str
     reason: str = ""
     signature: str = ""
+    largest: Number = "NaN"
+    headroom: Number = "NaN"
+    band: Number = "NaN"
+    bit_stable: bool | None = None
 
 
 class FirstFault(Value):
-    """The first node beyond tolerance by itself."""
+    """The first node beyond tolerance by itself.
+
+    Attributes:
+        block: its name.
+        metric: measure furthest beyond its tolerance.
+        value: of the measure.
+        tolerance: that it exceeds.
+        fragment: innermost module in it that is wrong on the reference's input; empty where none is found.
+        op: first operator in that fragment beyond noise; empty where none is found.
+        detail: how the search went, in a sentence.
+        repro: a script that shows the operator, or else the fragment, again; empty where there is none.
+    """
 
     block: str
     metric: str
     value: Number
     tolerance: Number
+    fragment: str = ""
+    op: str = ""
+    detail: str = ""
+    repro: str = ""
+
+
+class PromptResult(Value):
+    """Agreement at the output on one prompt of the set.
+
+    Attributes:
+        name: of the prompt.
+        purpose: what it can show that the others cannot.
+        tokens: compared, padding not counted; 0 where it did not run.
+        kl: nats per position.
+        top1: share of positions.
+        top5: share.
+        decisive: positions.
+        worst_block: node with the largest local ratio on it that is beyond tolerance, else empty.
+        reason: why it did not run, else empty.
+    """
+
+    name: str
+    purpose: str = ""
+    tokens: int = 0
+    kl: Number = "NaN"
+    top1: Number = "NaN"
+    top5: Number = "NaN"
+    decisive: int = 0
+    worst_block: str = ""
+    reason: str = ""
 
 
 class Logits(Value):
@@ -89,6 +114,7 @@ class Logits(Value):
         kl: mean Kullback-Leibler divergence of the target from the reference, nats.
         decisive: positions where the choice differs although the reference's margin exceeds the noise.
         positions: number of positions compared.
+        prompts: the same for each prompt.
     """
 
     top1: Number
@@ -96,6 +122,7 @@ class Logits(Value):
     kl: Number
     decisive: int
     positions: int
+    prompts: Sequence[PromptResult] = ()
 
 
 class Says(Value):
@@ -121,6 +148,14 @@ class NumericsFacts(Value):
         says: None where no tokenizer was found.
         bytes_read: of weights.
         chosen: ways around that coverage chose, with which the target ran.
+        routing: every router, in order; empty for a dense model.
+        decode: agreement in steps with a KV cache; None where it did not run.
+        reference_check: whether the reference itself can be trusted.
+        task: None where none was asked for.
+        self_test: None where it was not asked for.
+        precision: None where it was not asked for.
+        training: None where it was not asked for.
+        manifest: what was to be captured and what was.
     """
 
     fingerprint: Fingerprint
@@ -133,15 +168,36 @@ class NumericsFacts(Value):
     says: Says | None = None
     bytes_read: int = 0
     chosen: Sequence[Chosen] = ()
+    routing: Sequence[Routing] = ()
+    decode: Logits | None = None
+    reference_check: ReferenceCheck = ReferenceCheck()
+    task: TaskMetric | None = None
+    self_test: SelfTest | None = None
+    precision: Precision | None = None
+    training: Training | None = None
+    manifest: Manifest = Manifest()
 
 
 class NumericsObservations(Value):
-    """What the comparison took."""
+    """What the comparison took.
+
+    Attributes:
+        seconds: of the whole.
+        reference_seconds: in reference and noise arm.
+        target_seconds: that the target spent executing, by its own clock.
+        peak_bytes: highest that any answer of the target named.
+        peak_memory: highest memory of this process and all workers together, PSS, as sampled.
+        memory_bound: that was asked for.
+        nodes_reused: calls whose answers came from the store.
+        worker_log: the worker's last lines.
+    """
 
     seconds: float = 0.0
     reference_seconds: float = 0.0
     target_seconds: float = 0.0
     peak_bytes: int = 0
+    peak_memory: int = 0
+    memory_bound: int = 0
     nodes_reused: int = 0
     worker_log: Sequence[str] = ()
 
