@@ -19,6 +19,18 @@ from .record_parts import (
     Training,
 )
 
+__all__ = [
+    "Block",
+    "FirstFault",
+    "Logits",
+    "Metrics",
+    "NumericsFacts",
+    "NumericsObservations",
+    "NumericsRecord",
+    "PromptResult",
+    "Says",
+]
+
 STAGE = "numerics"
 STAGE_VERSION = 3
 
