@@ -11,9 +11,9 @@ from day0.adapters.base.operator_call import OperatorCall
 from day0.adapters.base.target import Answer, Target
 
 from ..confirmed import confirmed
+from ..operator_reference import Reference
 from ..thresholds import SLOW_TIMINGS
 from .plan_probe import Trial, composite
-from .reference import Reference
 from .reference_worker import Expected
 from .replay import Outcome, is_slow, judge, slow
 

@@ -11,8 +11,8 @@ import torch
 from day0.adapters.base.dtypes import FROM_TORCH
 from day0_worker.operators import resolve
 
+from ..operator_reference import Reference
 from ..thresholds import OPERATOR_CONDITION, OPERATOR_TOLERANCE, OPERATOR_TOLERANCE_DEFAULT
-from .reference import Reference
 
 _UNWRITTEN = ("empty", "new_empty", "resize")
 _RANDOM_NAMES = ("rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "dropout")

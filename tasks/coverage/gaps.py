@@ -18,7 +18,7 @@ from .record import CoveredOp, Gap
 from .statuses import RUNS, State, covered_ops, grouped, key_of, plain_gap, worst
 
 if TYPE_CHECKING:
-    from .repro import Way
+    from ..operator_script import Way
 
 _OWN = "day0.adapters.targets."
 SCRIPTED = 40
@@ -111,7 +111,7 @@ def _call(state: State) -> OperatorCall:
 
 def _way(question: Question) -> Way:
     """How a script reaches the stack: Day0's own it knows; a vendor's says what torch needs, or is asked."""
-    from .repro import Way
+    from ..operator_script import Way
 
     try:
         reference = find_stack(question.spec.stack)

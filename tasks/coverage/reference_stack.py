@@ -12,7 +12,7 @@ from day0.adapters.base.operator_call import OperatorCall
 from day0_worker import Stack, StackError
 from day0_worker.operator_inputs import make_inputs
 
-from .reference import NoReference, Reference, compute_reference
+from ..operator_reference import NoReference, Reference, compute_reference
 from .shrink import shrink
 
 VERB = "day0.reference"

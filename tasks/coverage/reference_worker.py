@@ -24,8 +24,8 @@ from day0.adapters.base.worker_sources import pack_sources
 from day0.adapters.targets.target import WorkerTarget
 from day0_worker.trees import decode
 
+from ..operator_reference import Reference
 from ..thresholds import PROBE_ELEMENTS, REFERENCE_SECONDS
-from .reference import Reference
 from .reference_stack import VERB, received
 
 _MODULE = "day0.tasks.coverage.reference_stack"

@@ -22,11 +22,11 @@ from day0.adapters.base.values import Number, json_number
 from day0.adapters.registries.blame import layer_of
 from day0_worker.trees import decode
 
+from ..operator_reference import Reference, flat_outputs
 from ..outcomes import said
 from ..thresholds import SLOW_FACTOR, SLOW_SECONDS, SLOW_TIMINGS
 from .comparison import Comparison, compare
 from .plan_probe import Trial
-from .reference import Reference, flat_outputs
 
 _LOG_LINES = 3
 _UNDECIDED = ("memory", "import", "key_mismatch")

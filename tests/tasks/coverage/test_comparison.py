@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from day0.tasks.coverage.comparison import compare
-from day0.tasks.coverage.reference import NoReference, Reference, compute_reference, flat_outputs
+from day0.tasks.operator_reference import NoReference, Reference, compute_reference, flat_outputs
 from day0.tasks.thresholds import OPERATOR_TOLERANCE
 from day0_worker.operator_inputs import make_inputs
 from day0_worker.operators import decode_call, resolve

@@ -16,8 +16,9 @@ from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint
 from day0.tasks.coverage.letters import letter
 from day0.tasks.coverage.record import Gap
-from day0.tasks.coverage.repro import Way, script
+from day0.tasks.coverage.repro import script
 from day0.tasks.coverage.shown import Shown
+from day0.tasks.operator_script import Way
 from day0_worker.operator_inputs import make_inputs
 from support.captured import call_of, calls_of, meta
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from day0.adapters.base.target_spec import TargetSpec
 from day0_worker import host_fallback, kept_inputs
 
-from ..thresholds import SLOW_FACTOR, SLOW_SECONDS, SLOW_TIMINGS
+from .thresholds import SLOW_FACTOR, SLOW_SECONDS, SLOW_TIMINGS
 
 _EAGER = """
 def set_up():

@@ -1,4 +1,4 @@
-"""The text of a gap's script; `repro` fills in what stands between @ signs."""
+"""The text of an operator's script; `operator_script` fills in what stands between @ signs."""
 
 from __future__ import annotations
 
