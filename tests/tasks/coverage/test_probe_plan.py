@@ -17,11 +17,11 @@ from day0.tasks.coverage.learnt import Setting, extended, new_row, own_row, with
 from day0.tasks.coverage.needs import Need
 from day0.tasks.coverage.pace import Pace
 from day0.tasks.coverage.plan_probe import Trial, composite, example_of, further, others, spreads
+from day0.tasks.coverage.reference_worker import Asked
 from day0.tasks.coverage.replay import Outcome, judge
 from day0.tasks.coverage.sweep import neighbours
 from day0.tasks.coverage.variation import varied
 from day0.tasks.operator_reference import compute_reference
-from day0.tasks.operator_reference_worker import Asked
 from support.captured import call_of, meta
 
 aten = torch.ops.aten

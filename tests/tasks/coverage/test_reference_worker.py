@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from day0.adapters.base.operator_call import OperatorCall
-from day0.tasks.operator_reference_worker import Asked, ReferenceWorker
+from day0.tasks.coverage.reference_worker import Asked, ReferenceWorker
 from day0_worker.operator_inputs import make_inputs
 from support.captured import call_of, meta
 

@@ -11,11 +11,11 @@ from day0.adapters.registries.row import Constraint, RegistryRow, mark_of
 from day0.tasks.coverage.learnt import Setting, extended, new_row
 from day0.tasks.coverage.needs import Need
 from day0.tasks.coverage.plan_probe import Trial
+from day0.tasks.coverage.reference_worker import Asked
 from day0.tasks.coverage.replay import Outcome
 from day0.tasks.coverage.shown import Shown, shown
 from day0.tasks.coverage.shrink import shrink
 from day0.tasks.coverage.statuses import State
-from day0.tasks.operator_reference_worker import Asked
 from day0.tasks.thresholds import PROBE_ELEMENTS
 from support.captured import call_of, meta
 
