@@ -14,7 +14,7 @@ from day0.adapters.base.errors import (
     WorkerTimeout,
 )
 from day0.adapters.base.skeleton import Node, Skeleton
-from day0.adapters.base.target import Answer, Call, Fragment, Target
+from day0.adapters.base.target import Answer, Call, Fragment, Observation, Target
 
 from .confirmed import confirmed
 
@@ -88,6 +88,33 @@ class TargetNodes:
         self.seconds += answer.seconds
         self.peak_bytes = max(self.peak_bytes, answer.peak_bytes)
         return answer
+
+    def observe(
+        self, node: Node, weights: Mapping[str, Any], inputs: Call, *, mode: str, limit: int
+    ) -> Observation:
+        """Runs one node without a cache and says which operators that called.
+
+        Args:
+            node: see `run`.
+            weights: see `run`.
+            inputs: see `run`.
+            mode: see `run`.
+            limit: bytes of tensors beyond which values are left out.
+
+        Raises:
+            WorkerError: the worker failed or died.
+            UnsupportedError: the target cannot be observed.
+        """
+        try:
+            handle = self._prepared(node, inputs, mode)
+            seen = self._target.observe(handle, node.name, weights, inputs, limit=limit)
+        except WorkerError as error:
+            if not isinstance(error, RemoteError):
+                self._forget_worker()
+            self._loaded = ""
+            raise
+        self._loaded = f"{handle} {node.name}"
+        return seen
 
     def _run_once(
         self, node: Node, weights: Mapping[str, Any], inputs: Call, mode: str, state: str | None

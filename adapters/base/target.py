@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TARGET_API = 1
-CAPABILITIES = ("op", "fragment", "grad", "model", "generate", "prompt_logprobs", "collectives")
+CAPABILITIES = (
+    "op", "fragment", "observe", "grad", "model", "generate", "prompt_logprobs", "collectives",
+)  # fmt: skip
 
 
 class Device(Value):
@@ -131,6 +133,42 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class ObservedOperator:
+    """One operator as a run called it.
+
+    Attributes:
+        call: name, arguments, dtypes and shapes; `module` is the path of the innermost running module inside
+            the one that was run, empty for that one itself.
+        inputs: the call's tensors by alias, on the CPU; None where the values were left out.
+        outputs: tensors and numbers of the result in order; None where the operator raised.
+        slots: number of each input and then of each tensor among the outputs, equal where two operators had
+            the same tensor in memory; empty where that was not noted.
+    """
+
+    call: OperatorCall
+    inputs: Sequence[Tensor | None]
+    outputs: Sequence[Any] | None
+    slots: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a run did, operator by operator.
+
+    Attributes:
+        outputs: of the run; None where it raised.
+        operators: in the order in which they were dispatched while the node's module ran.
+        error: what it raised, in a line; else empty.
+        left_out: tensors whose values did not fit the limit.
+    """
+
+    outputs: Call | None
+    operators: Sequence[ObservedOperator]
+    error: str = ""
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
 class LoadReport:
     """What the target's own loader said of a checkpoint folder.
 
@@ -204,6 +242,28 @@ class Target(Protocol):
                 last run, which are kept until another node runs with weights of its own.
             inputs: the node's arguments.
             state: name of the sequence whose cache the worker keeps for this node; None: no cache.
+        """
+        ...
+
+    def observe(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        state: str | None = None,
+        limit: int,
+    ) -> Observation:
+        """Runs one node as `run` does and says which operators that called, with their tensors.
+
+        Args:
+            handle: see `run`, and so are the next ones.
+            node: see there.
+            weights: see there.
+            inputs: see there.
+            state: see there.
+            limit: bytes of tensors beyond which values are left out.
         """
         ...
 

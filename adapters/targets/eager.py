@@ -35,7 +35,7 @@ class EagerStack(Stack):
         """Capabilities that work here, by what is installed."""
         offered = ["op"]
         if importlib.util.find_spec("transformers"):
-            offered += ["fragment", "model", "generate"]
+            offered += ["fragment", "observe", "model", "generate"]
         else:
             self.remark(
                 "no_transformers", self.name, "transformers is not installed: nodes and models cannot run"

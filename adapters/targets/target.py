@@ -17,6 +17,7 @@ from day0.adapters.base.target import (
     Fragment,
     Generation,
     LoadReport,
+    Observation,
     TargetDescription,
 )
 from day0.adapters.base.target_spec import TargetSpec
@@ -24,6 +25,7 @@ from day0.adapters.base.worker import Worker
 
 from .answers import as_answer, as_description, as_generation, as_load_report, as_report
 from .batch import ask_in_batches
+from .observation import as_observation
 from .sent_weights import SentWeights
 
 if TYPE_CHECKING:
@@ -132,6 +134,31 @@ class WorkerTarget:
             "state": state,
         }
         return self._answer("run", request, tensors)
+
+    def observe(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        state: str | None = None,
+        limit: int,
+    ) -> Observation:
+        """See `Target`."""
+        self._need("observe")
+        tensors: dict[str, Tensor] = dict(inputs.tensors)
+        sent = {name: self._weights.sent(expression, tensors) for name, expression in weights.items()}
+        request = {
+            "handle": handle,
+            "node": node,
+            "weights": sent or None,
+            "tree": inputs.tree,
+            "state": state,
+            "limit": limit,
+        }
+        answer, blob = self._ask("observe", request, tensors)
+        return as_observation(answer["result"], self._load("observe", blob))
 
     def report(self, handle: str) -> CompileReport:
         """See `Target`.

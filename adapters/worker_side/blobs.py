@@ -53,7 +53,7 @@ def dump(tensors: Mapping[str, "torch.Tensor"]) -> List[Union[bytes, memoryview]
         }
         place += size
         if size:
-            parts.append(_bytes_of(tensor, size))
+            parts.append(bytes_of(tensor, size))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % 64)
     return [len(text).to_bytes(8, "little"), text, *parts]
@@ -81,7 +81,8 @@ def load(blob: bytearray) -> Dict[str, "torch.Tensor"]:
     }
 
 
-def _bytes_of(tensor: "torch.Tensor", size: int) -> memoryview:
+def bytes_of(tensor: "torch.Tensor", size: int) -> memoryview:
+    """The first `size` bytes of a tensor on the CPU, without a copy."""
     raw = (ctypes.c_char * size).from_address(tensor.data_ptr())
     raw.owner = tensor  # type: ignore[attr-defined]  # keeps the memory alive as long as the view
     return memoryview(raw).cast("B")

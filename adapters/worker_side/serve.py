@@ -87,6 +87,7 @@ class _Server:
             "describe": lambda request, tensors: (describing.description(self._loaded()), {}),
             "prepare": self._prepare,
             "run": self._run,
+            "observe": self._observe,
             "report": lambda request, tensors: (self._loaded().report(request["handle"]), {}),
             "forget": self._forget,
             "run_op": self._run_op,
@@ -192,6 +193,24 @@ class _Server:
         return {"handle": handle}, {}
 
     def _run(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        job, ways = self._node_run(request, tensors), self._loaded().ways
+        return self._measured(lambda stack: ways.returned(job.node, stack.run(job)))
+
+    def _observe(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        from day0_worker.observed import Observer
+
+        job, stack = self._node_run(request, tensors), self._loaded()
+        observer = Observer(request["limit"], stack.device)
+        try:
+            with observer:
+                value = stack.run(job)
+            said, outputs = _tree(stack.ways.returned(job.node, value))
+        except Exception as error:  # whatever the stack raises: what it called before is the answer
+            said, outputs = {"error": failures.answer(error)}, {}
+        said.update(operators=observer.operators, left_out=observer.left_out)
+        return said, {**outputs, **observer.contents}
+
+    def _node_run(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> NodeRun:
         from day0_worker.trees import decode_arguments
         from day0_worker.weights import evaluate
 
@@ -202,8 +221,7 @@ class _Server:
             weights = {name: evaluate(expression, tensors) for name, expression in expressions.items()}
         node, ways = request["node"], self._loaded().ways
         args, kwargs = ways.received(node, (args, kwargs))
-        job = NodeRun(request["handle"], node, weights, args, kwargs, request["state"])
-        return self._measured(lambda stack: ways.returned(node, stack.run(job)))
+        return NodeRun(request["handle"], node, weights, args, kwargs, request["state"])
 
     def _forget(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
         self._loaded().forget(request["state"])
