@@ -9,18 +9,21 @@ from __future__ import annotations
 # models of fourteen families (dense, GQA, MLA, sliding, linear, state space, experts) with other attention
 # and experts implementations, other thread counts, better and worse rounding.
 
-NOISE_FLOOR_ULP = 12**-0.5
-"""RMS error of rounding to nearest, in ULP (an error uniform over one ULP has variance 1/12). No arm is held
-to be better than that, in case the noise arm met numbers that its dtype happens to hold exactly."""
+NUMERICS_ROUNDING_ULP = 12**-0.5
+"""RMS error of rounding to nearest, in ULP: an error uniform over one ULP has variance 1/12. It is the least
+spread that a token's gain is held to have. The noise itself counts as one ULP at least (`numerics/panel.py`),
+since an elementwise kernel may be off by one where another rounds rightly."""
 
 NUMERICS_RATIO = 5.0
 """Relative L2 over the noise arm's, for the whole tensor and for its typical token. Measured: correct kernels
 came to 2.4 at most; anchors (numerics, section 4) call 2 to 5 worth a look and more suspect."""
 
-NUMERICS_WORST_TOKEN = 8.0
-"""Worst token's relative L2 over the noise arm's worst, or over one ULP where that is more: an elementwise
-kernel may be off by one ULP where another rounds rightly. An extreme value of some hundred tokens, so wider
-than the ratio. Measured: correct kernels came to 3.6 at most."""
+NUMERICS_WORST_TOKEN = 5.0
+"""Worst token's relative L2 over the noise arm's worst. Measured: correct kernels came to 3.6 at most."""
+
+NUMERICS_WORST_CHANNEL = 5.0
+"""Largest relative L2 of a channel over that channel's noise, which counts as twice the typical channel's at
+least."""
 
 NUMERICS_GAIN_SCORE = 12.0
 """Mean token gain, as far as neither zero nor the noise arm's own reaches, over its standard error in the
@@ -46,6 +49,12 @@ NUMERICS_OUTLIER_SPARE = 3
 near-ties flip is chance, so both counts are about Poisson with the same mean; 2 to 5 % of the tokens flip in
 each layer of a top-8 of 256 router at bf16's noise (anchors: numerics, section 3)."""
 
+NUMERICS_ROUTER_SIGMA = 8.0
+"""RMS errors of a token's scores in the noise arm that the reference's margin between two experts must exceed
+for their swap to count as unexplained. The difference of two scores has the standard deviation sqrt(2) RMS
+errors, so this is 5.7 of them: rounding alone passes it once in 10^8 tokens, and a kernel whose error is
+twice the noise arm's in 2 of 1,000 tokens that are that near."""
+
 NUMERICS_PROPAGATED_RATIO = 5.0
 """Typical token's error on the target's own stream over that on the noise arm's, beyond which a node is off
 by what it received. Two streams that round independently drift from the reference at the same pace;
@@ -55,6 +64,30 @@ NUMERICS_TOKENS = 128
 """Tokens compared. Enough that an output times 1.01 is 40 standard errors from rounding in bf16 (measured on
 SmolLM2-135M, least of all nodes), few enough that four passes in bf16 on two cores without bf16 units take
 some 10 s."""
+
+NUMERICS_SHORT_TOKENS = 32
+NUMERICS_LONG_TOKENS = 2048
+NUMERICS_CHUNK_TOKENS = 64
+NUMERICS_DECODE_STEPS = 8
+"""Lengths of the other prompts: short ones for padding and shifted positions, a long one, what goes beyond an
+attention window, and single tokens with a cache: eight, so that a mean gain has a standard error."""
+
+NUMERICS_BASE_BYTES = int(2.5 * 2**30)
+"""What two processes with torch and transformers, the structure of a large model and the weights of one
+attention take: the rest of the bound is shared out. Measured on the structure of DeepSeek-R1: 1.6 GiB, and
+0.9 GiB of one attention with its shared expert in fp32 and bf16."""
+
+NUMERICS_CHUNK_BYTES = 2**30
+"""Experts in fp32 and in the target's precision that are in memory at a time; more gains nothing."""
+
+NUMERICS_CACHE_BYTES = 256 * 2**20
+NUMERICS_CACHE_BYTES_PER_ELEMENT = 16
+"""Caches of all layers stay while they are smaller than this; an element costs its bytes in fp64 or fp32 and
+in the target's precision on three streams."""
+
+NUMERICS_PROMPT_WORK = 1_000_000_000_000
+"""Multiplications on one stream up to which a long prompt is run unasked: 2,048 tokens of a model of half a
+billion weights, about a minute for all streams on two cores without bf16 units."""
 
 NUMERICS_DECISIVE_SIGMA = 4.0
 """RMS logit errors that the reference's margin must exceed for a disagreement to count: the difference of two

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from day0.adapters.base.values import json_number
 
 from .. import thresholds
 from .metrics import Distance
+from .panel import Panel, panel
 from .record import Metrics
 
 
@@ -51,7 +51,9 @@ class Judgement:
     zero: bool = False
 
 
-def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Judgement:
+def judge(
+    target: Distance, noise: Distance, *, eps: float, routed: bool = False, kept: Tensor | None = None
+) -> Judgement:
     """Holds the target's distance from the reference against the noise arm's.
 
     Args:
@@ -60,71 +62,101 @@ def judge(target: Distance, noise: Distance, *, eps: float, routed: bool) -> Jud
         eps: machine epsilon of the target's precision (2^-7 for bf16).
         routed: whether tokens may be routed to other experts by rounding alone. Such a node is judged by its
             typical token, by the gain of the tokens that were not, and by how many were; not by sums that a
-            few flips rule.
+            few flips rule. Means nothing where `kept` is given.
+        kept: [tokens] bool, the tokens that neither the noise arm nor the target routed otherwise than the
+            reference; all others are left out, and how many they are is the router's account. Measure both
+            distances on no other rows to have channels judged too.
     """
-    floor = eps * thresholds.NOISE_FLOOR_ULP
-    typical = max(_median(noise.errors), floor)
-    limit = thresholds.NUMERICS_OUTLIER * typical
-    kept = (
-        ~((target.errors > limit) | (noise.errors > limit))
-        if routed
-        else torch.ones_like(target.errors).bool()
-    )
-    gain, beyond, score = _gain(target, noise, floor, kept)
-    ratio = target.rel_l2 / _at_least(noise.rel_l2, floor)
-    token_ratio = _median(target.errors) / typical
-    worst_ratio = target.worst_token / _at_least(noise.worst_token, eps)
-    outliers = int((target.errors > limit).sum()) if routed else 0
-    metrics = Metrics(
-        rel_l2=json_number(target.rel_l2),
+    heuristic = routed and kept is None
+    found = panel(target, noise, eps=eps, routed=routed, kept=kept)
+    excesses = [excess for excess in _excesses(target, noise, found, heuristic) if excess is not None]
+    zero = target.scale == 0.0 and target.unknown == 0
+    if target.masked:
+        applies = True
+    else:
+        applies = target.unknown == 0 and (target.exact or not math.isnan(found.rel_l2))
+    return Judgement(_metrics(target, found), _furthest(excesses), applies=applies, zero=zero)
+
+
+def judge_all(
+    targets: Sequence[Distance],
+    noises: Sequence[Distance],
+    *,
+    eps: float,
+    routed: bool = False,
+    kept: Tensor | None = None,
+) -> Judgement | None:
+    """The judgement of the worst of an output's tensors; None where there is none to judge.
+
+    It is `zero` only where every tensor is; a part that is not speaks for one that is. `kept` holds for the
+    tensors that have as many tokens.
+    """
+    if not targets or len(targets) != len(noises):
+        return None
+    judged = [
+        judge(
+            t,
+            n,
+            eps=eps,
+            routed=routed,
+            kept=kept if kept is not None and kept.numel() == t.counted.numel() else None,
+        )
+        for t, n in zip(targets, noises, strict=True)
+    ]
+    return replace(max(judged, key=_badness), zero=all(judgement.zero for judgement in judged))
+
+
+def shares(found: Panel, *, heuristic: bool = False) -> dict[str, float]:
+    """Each measure that is judged -> its value over its tolerance; above 1 it is beyond.
+
+    Args:
+        found: of one tensor.
+        heuristic: whether the node is routed and which tokens were routed otherwise is not known.
+    """
+    over = {"token_ratio": found.token_ratio / thresholds.NUMERICS_RATIO}
+    if not heuristic:
+        over["ratio"] = found.ratio / thresholds.NUMERICS_RATIO
+        over["worst_ratio"] = found.worst_ratio / thresholds.NUMERICS_WORST_TOKEN
+        over["channel_ratio"] = found.channel_ratio / thresholds.NUMERICS_WORST_CHANNEL
+    # A mean gain must be both certain and large enough to matter.
+    score = found.gain_score / thresholds.NUMERICS_GAIN_SCORE
+    over["gain_score"] = score if found.gain_share > thresholds.NUMERICS_GAIN_SHARE else min(score, 1.0)
+    return over
+
+
+def _excesses(target: Distance, noise: Distance, found: Panel, heuristic: bool) -> list[Excess | None]:
+    if target.masked:
+        return [Excess("misplaced", target.misplaced, 0) if target.misplaced else None]
+    ratios = shares(found, heuristic=heuristic)
+    excesses = [_nonfinite(target), _against_zero(target, noise)]
+    for metric, share in ratios.items():
+        value = float(getattr(found, metric))
+        excesses.append(Excess(metric, value, value / share) if share > 1 else None)
+    if heuristic:
+        excesses.append(_outliers(found.outliers, found.expected_outliers))
+    return excesses
+
+
+def _metrics(target: Distance, found: Panel) -> Metrics:
+    return Metrics(
+        rel_l2=json_number(found.rel_l2),
         cosine=json_number(target.cosine),
         centred_cosine=json_number(target.centred_cosine),
         max_abs=json_number(target.max_abs),
-        worst_token=json_number(target.worst_token),
-        gain=json_number(gain),
-        gain_score=json_number(score),
-        ratio=json_number(ratio),
-        token_ratio=json_number(token_ratio),
-        worst_ratio=json_number(worst_ratio),
-        outliers=outliers,
+        worst_token=json_number(found.worst_token),
+        gain=json_number(found.gain),
+        gain_score=json_number(found.gain_score),
+        ratio=json_number(found.ratio),
+        token_ratio=json_number(found.token_ratio),
+        worst_ratio=json_number(found.worst_ratio),
+        worst_channel=json_number(found.worst_channel),
+        channel_ratio=json_number(found.channel_ratio),
+        ulp=json_number(target.ulp),
+        outliers=found.outliers,
         nonfinite=target.nonfinite,
+        nan=target.nan,
+        not_applicable=found.not_applicable,
     )
-    excesses = [
-        _nonfinite(target),
-        _against_zero(target, noise),
-        _beyond("token_ratio", token_ratio, thresholds.NUMERICS_RATIO),
-    ]
-    if routed:
-        excesses.append(_outliers(outliers, int((noise.errors > limit).sum())))
-    else:
-        excesses.append(_beyond("ratio", ratio, thresholds.NUMERICS_RATIO))
-        excesses.append(_beyond("worst_ratio", worst_ratio, thresholds.NUMERICS_WORST_TOKEN))
-    if beyond > thresholds.NUMERICS_GAIN_SHARE * typical:
-        excesses.append(_beyond("gain_score", score, thresholds.NUMERICS_GAIN_SCORE))
-    found = [excess for excess in excesses if excess is not None]
-    return Judgement(
-        metrics,
-        _furthest(found),
-        applies=target.unknown == 0 and (target.exact or not math.isnan(target.rel_l2)),
-        zero=target.scale == 0.0 and target.unknown == 0,
-    )
-
-
-def _gain(target: Distance, noise: Distance, floor: float, kept: Tensor) -> tuple[float, float, float]:
-    """Mean gain of the kept tokens, how far it is off, and that in standard errors of the noise arm.
-
-    Where many elements are equal (cosines scaled by one factor, as YaRN does) all of them round the same way:
-    the noise arm's own mean gain is off zero by many standard errors. So a mean gain between zero and the
-    noise arm's is not off at all, and one beyond them only by what lies beyond.
-    """
-    kept = kept & ~torch.isnan(target.gains) & ~torch.isnan(noise.gains)
-    count = int(kept.sum())
-    if count < thresholds.NUMERICS_MIN_TOKENS:
-        return math.nan, math.nan, math.nan
-    gain, expected = float(target.gains[kept].mean()), float(noise.gains[kept].mean())
-    beyond = max(gain - max(expected, 0.0), min(expected, 0.0) - gain, 0.0)
-    variance = max(float(noise.gains[kept].var()), float(((floor * target.spreads[kept]) ** 2).mean()))
-    return gain, beyond, beyond / math.sqrt(variance / count)
 
 
 def _nonfinite(target: Distance) -> Excess | None:
@@ -135,42 +167,18 @@ def _against_zero(target: Distance, noise: Distance) -> Excess | None:
     """Where the reference is zero nothing relative applies; then the largest difference alone speaks."""
     if target.scale > 0.0 or target.nonfinite or target.unknown:
         return None
-    return _beyond("max_abs", target.max_abs, thresholds.NUMERICS_WORST_TOKEN * noise.max_abs)
-
-
-def _beyond(metric: str, value: float, tolerance: float) -> Excess | None:
-    return Excess(metric, value, tolerance) if value > tolerance else None
+    tolerance = thresholds.NUMERICS_WORST_TOKEN * noise.max_abs
+    return Excess("max_abs", target.max_abs, tolerance) if target.max_abs > tolerance else None
 
 
 def _outliers(count: int, expected: int) -> Excess | None:
     spread = thresholds.NUMERICS_OUTLIER_SIGMA * math.sqrt(expected + 1)
-    return _beyond("outliers", count, expected + spread + thresholds.NUMERICS_OUTLIER_SPARE)
+    tolerance = expected + spread + thresholds.NUMERICS_OUTLIER_SPARE
+    return Excess("outliers", count, tolerance) if count > tolerance else None
 
 
 def _furthest(excesses: Sequence[Excess]) -> Excess | None:
     return max(excesses, key=lambda e: e.value / e.tolerance if e.tolerance else math.inf, default=None)
-
-
-def _at_least(value: float, floor: float) -> float:
-    return value if value > floor else floor
-
-
-def _median(values: Tensor) -> float:
-    known = values[~torch.isnan(values)]
-    return float(known.median()) if known.numel() else math.nan
-
-
-def judge_all(
-    targets: Sequence[Distance], noises: Sequence[Distance], *, eps: float, routed: bool
-) -> Judgement | None:
-    """The judgement of the worst of an output's tensors; None where there is none to judge.
-
-    It is `zero` only where every tensor is; a part that is not speaks for one that is.
-    """
-    if not targets or len(targets) != len(noises):
-        return None
-    judged = [judge(t, n, eps=eps, routed=routed) for t, n in zip(targets, noises, strict=True)]
-    return replace(max(judged, key=_badness), zero=all(judgement.zero for judgement in judged))
 
 
 def _badness(judgement: Judgement) -> tuple[bool, bool, float]:

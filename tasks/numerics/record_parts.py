@@ -23,8 +23,10 @@ class Metrics(Value):
         token_ratio: median of the tokens' rel_l2 over the noise arm's median.
         worst_ratio: worst_token over the noise arm's.
         worst_channel: largest rel_l2 of any channel (last dimension), over all tokens.
-        channel_ratio: worst_channel over the noise arm's.
-        ulp: 99.9 % quantile of the error in units in the last place of the target's dtype.
+        channel_ratio: largest over channels of the channel's rel_l2 over the noise arm's for that channel,
+            which counts as twice the typical channel's at least.
+        ulp: 99.9 % quantile of the error in units in the last place of the target's dtype at the reference's
+            magnitude (rules: `tasks/numerics/ulps.py`).
         outliers: tokens of a routed node that are too far off for rounding; near-ties that were routed
             otherwise.
         nonfinite: NaN and infinity in the target's output that the reference does not have.
