@@ -49,11 +49,11 @@ NUMERICS_OUTLIER_SPARE = 3
 near-ties flip is chance, so both counts are about Poisson with the same mean; 2 to 5 % of the tokens flip in
 each layer of a top-8 of 256 router at bf16's noise (anchors: numerics, section 3)."""
 
-NUMERICS_ROUTER_SIGMA = 8.0
+NUMERICS_ROUTER_SIGMA = 16.0
 """RMS errors of a token's scores in the noise arm that the reference's margin between two experts must exceed
 for their swap to count as unexplained. The difference of two scores has the standard deviation sqrt(2) RMS
-errors, so this is 5.7 of them: rounding alone passes it once in 10^8 tokens, and a kernel whose error is
-twice the noise arm's in 2 of 1,000 tokens that are that near."""
+errors, so for a kernel with 2.4 times the noise arm's error (the worst correct one measured) this is 4.7 of
+them, which rounding passes once in 10^6 tokens that are that near."""
 
 NUMERICS_PROPAGATED_RATIO = 5.0
 """Typical token's error on the target's own stream over that on the noise arm's, beyond which a node is off
