@@ -11,14 +11,19 @@ from typing import Any
 
 import torch
 
+from day0.adapters.base.errors import InputError
 from day0.adapters.base.operator_call import OperatorCall
+from day0.adapters.base.target import TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.targets.registry import find_stack
 from day0_worker.operators import call_dtype
 
 from .operator_reference import formula_of
 from .operator_runners import bare, runner
-from .operator_script_text import SCRIPT
+from .operator_script_text import BY_ELEMENT, SCRIPT
 from .thresholds import OPERATOR_CONDITION, OPERATOR_TOLERANCE, OPERATOR_TOLERANCE_DEFAULT, PROBE_SECONDS
+
+_OWN = "day0.adapters.targets."
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,21 @@ class Way:
     reference: str = ""
 
 
+def way_of(spec: TargetSpec, description: TargetDescription) -> Way:
+    """How a script reaches a target's stack.
+
+    Day0's own stacks it knows; a vendor's says what torch needs, or else is asked itself.
+    """
+    try:
+        reference = find_stack(spec.stack)
+    except InputError:  # not installed as a package: nothing is known of it
+        reference = ""
+    modules = tuple(description.torch_modules)
+    if modules or not reference or reference.startswith(_OWN):
+        return Way(modules)
+    return Way(reference=reference)
+
+
 @dataclass(frozen=True)
 class Shows:
     """What a script is to show.
@@ -44,6 +64,7 @@ class Shows:
         title: its first line.
         status: what the target was seen to make of it, out of the design's vocabulary.
         compared: whether its values are decided: not those of random operators and of unwritten memory.
+        judge: source of `disagreement(outputs, right, own)`, which says what is wrong or nothing.
     """
 
     call: OperatorCall
@@ -51,6 +72,7 @@ class Shows:
     title: str
     status: str
     compared: bool = True
+    judge: str = BY_ELEMENT
 
 
 def operator_script(shows: Shows, spec: TargetSpec, way: Way) -> str:
@@ -64,6 +86,7 @@ def operator_script(shows: Shows, spec: TargetSpec, way: Way) -> str:
     call = shows.call
     run, more = runner(spec, call.op, shows.status, way.reference)
     parts = {
+        "JUDGE": shows.judge,
         "TITLE": shows.title,
         "DEVICE": spec.device,
         "SECONDS": f"{PROBE_SECONDS:g}",

@@ -157,26 +157,6 @@ def references():
     return own, own
 
 
-def deviation(got, due):
-    """|got - due| / (|due| + s), s the root mean square of what is due, at most 1 for pointwise operators."""
-    wide = torch.complex128 if got.dtype.is_complex else torch.float64
-    rounded, got, due = due.to(got.dtype).to(wide), got.to(wide), due.to(wide)
-    finite = torch.isfinite(rounded)
-    odd = (finite != torch.isfinite(got)) | (torch.isnan(rounded) != torch.isnan(got))
-    if not got.is_complex():
-        odd |= torch.isinf(rounded) & (torch.sign(got) != torch.sign(rounded))
-    if odd.any():
-        return math.inf
-    got, due = got[finite], due[finite]
-    if not got.numel():
-        return 0.0
-    scale = float(due.abs().square().mean().sqrt())
-    if torch.Tag.pointwise in FUNCTION.tags:
-        scale = min(1.0, scale)
-    error = (got - due).abs()
-    return float((error / (due.abs() + scale)).max()) if scale else float(error.max())
-
-
 def ordered(outputs):
     """Values with their positions, largest first, of an operator that may give them in any order."""
     if UNSORTED is None or outputs is None or len(outputs) != 2:
@@ -185,27 +165,7 @@ def ordered(outputs):
     return [one.gather(UNSORTED, order) for one in outputs]
 
 
-def disagreement(outputs, right, own):
-    like = right if own is None else own
-    if len(outputs) != len(like):
-        return f"{len(outputs)} outputs where {len(like)} are due"
-    for got, due, form in zip(outputs, right, like):
-        if got.shape != form.shape or (own is not None and got.dtype != form.dtype):
-            return f"{got.dtype} {list(got.shape)} where {form.dtype} {list(form.shape)} is due"
-        if not COMPARED or not got.numel():
-            continue
-        if not (got.is_floating_point() or got.is_complex()):
-            wrong = int((got != due.to(got.dtype)).sum())
-            if wrong:
-                return f"{wrong} of {got.numel()} values differ"
-            continue
-        tolerance, error = TOLERANCES.get(str(got.dtype), OTHERWISE), deviation(got, due)
-        if error > tolerance and own is not None:
-            tolerance = min(max(tolerance, CONDITION * deviation(form, due)), CONDITION * tolerance)
-        print("largest error", error, "of", tolerance, "allowed")
-        if not error <= tolerance:
-            return "values that the dtype does not explain"
-    return ""
+@JUDGE@
 
 
 @RUNNER@
@@ -261,3 +221,46 @@ def inside():
 sys.exit(inside() - (0 if "__file__" in globals() else RIGHT))
 '''
 """Without a file of its own (read from a pipe) it runs in one process, where a crash is the interpreter's."""
+
+BY_ELEMENT = '''def deviation(got, due):
+    """|got - due| / (|due| + s), s the root mean square of what is due, at most 1 for pointwise operators."""
+    wide = torch.complex128 if got.dtype.is_complex else torch.float64
+    rounded, got, due = due.to(got.dtype).to(wide), got.to(wide), due.to(wide)
+    finite = torch.isfinite(rounded)
+    odd = (finite != torch.isfinite(got)) | (torch.isnan(rounded) != torch.isnan(got))
+    if not got.is_complex():
+        odd |= torch.isinf(rounded) & (torch.sign(got) != torch.sign(rounded))
+    if odd.any():
+        return math.inf
+    got, due = got[finite], due[finite]
+    if not got.numel():
+        return 0.0
+    scale = float(due.abs().square().mean().sqrt())
+    if torch.Tag.pointwise in FUNCTION.tags:
+        scale = min(1.0, scale)
+    error = (got - due).abs()
+    return float((error / (due.abs() + scale)).max()) if scale else float(error.max())
+
+
+def disagreement(outputs, right, own):
+    like = right if own is None else own
+    if len(outputs) != len(like):
+        return f"{len(outputs)} outputs where {len(like)} are due"
+    for got, due, form in zip(outputs, right, like):
+        if got.shape != form.shape or (own is not None and got.dtype != form.dtype):
+            return f"{got.dtype} {list(got.shape)} where {form.dtype} {list(form.shape)} is due"
+        if not COMPARED or not got.numel():
+            continue
+        if not (got.is_floating_point() or got.is_complex()):
+            wrong = int((got != due.to(got.dtype)).sum())
+            if wrong:
+                return f"{wrong} of {got.numel()} values differ"
+            continue
+        tolerance, error = TOLERANCES.get(str(got.dtype), OTHERWISE), deviation(got, due)
+        if error > tolerance and own is not None:
+            tolerance = min(max(tolerance, CONDITION * deviation(form, due)), CONDITION * tolerance)
+        print("largest error", error, "of", tolerance, "allowed")
+        if not error <= tolerance:
+            return "values that the dtype does not explain"
+    return ""'''
+"""`disagreement`: each element against what its dtype explains."""

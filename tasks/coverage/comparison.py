@@ -11,11 +11,8 @@ import torch
 from day0.adapters.base.dtypes import FROM_TORCH
 from day0_worker.operators import resolve
 
-from ..operator_reference import Reference
+from ..operator_reference import Reference, why_values_differ
 from ..thresholds import OPERATOR_CONDITION, OPERATOR_TOLERANCE, OPERATOR_TOLERANCE_DEFAULT
-
-_UNWRITTEN = ("empty", "new_empty", "resize")
-_RANDOM_NAMES = ("rand", "bernoulli", "multinomial", "normal", "uniform", "exponential", "dropout")
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ def compare(op: str, outputs: Sequence[Any], reference: Reference) -> Comparison
     like = reference.values if reference.like is None else reference.like
     if len(outputs) != len(like):
         return Comparison(False, None, None, f"gives {len(outputs)} outputs where {len(like)} are due")
-    exempt = _why_values_differ(op)
+    exempt = why_values_differ(op)
     worst = Comparison(True, None, None, exempt)
     for place, (got, ref, form) in enumerate(zip(outputs, reference.values, like, strict=True)):
         found = _shape_fault(got, form, reference.like is not None)
@@ -66,17 +63,6 @@ def _share(outcome: Comparison) -> float:
     if outcome.error is None:
         return -1.0
     return outcome.error / outcome.tolerance if outcome.tolerance else 0.0
-
-
-def _why_values_differ(op: str) -> str:
-    base = op.split(".")[1].strip("_")
-    if base.startswith(_UNWRITTEN):
-        return "memory is left unwritten: shape and dtype compared"
-    # Attention carries the tag for its dropout, which inference leaves at zero.
-    seeded = torch.Tag.nondeterministic_seeded in resolve(op).tags and "attention" not in base
-    if seeded or base.startswith(_RANDOM_NAMES):
-        return "random: shape, dtype and finiteness compared"
-    return ""
 
 
 def _shape_fault(got: Any, form: Any, with_dtype: bool) -> str | None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from day0.adapters.base.dtypes import BITS
-from day0.adapters.base.errors import InputError
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.targets.registry import find_stack
 
 from .judgement import Judgement
 from .low_precision import PRODUCTS, WAY
@@ -17,10 +14,6 @@ from .question import Question
 from .record import CoveredOp, Gap
 from .statuses import RUNS, State, covered_ops, grouped, key_of, plain_gap, worst
 
-if TYPE_CHECKING:
-    from ..operator_script import Way
-
-_OWN = "day0.adapters.targets."
 SCRIPTED = 40
 """Gaps that get a script and a text, those with the largest share of the work: a target that lacks nearly
 everything needs none for each operator."""
@@ -87,12 +80,13 @@ def _gap(
     )
     if not scripted:
         return gap
+    from ..operator_script import way_of
     from .letters import letter
     from .repro import script
     from .shown import shown
 
     seen = shown(state)
-    way = _way(question)
+    way = way_of(question.spec, question.description)
     gap = gap.model_copy(update={"repro": script(seen, question.spec, entry.status, way)})
     about = {"type": _model_type(question.config), "phases": ", ".join(entry.phases), "inputs": seen.spread}
     text = letter(gap, seen.call, question.spec, question.description.fingerprint, about)
@@ -107,20 +101,6 @@ def _call(state: State) -> OperatorCall:
             if call.signature.startswith(refused.mark) and refused.mark:
                 return call
     return state.need.example
-
-
-def _way(question: Question) -> Way:
-    """How a script reaches the stack: Day0's own it knows; a vendor's says what torch needs, or is asked."""
-    from ..operator_script import Way
-
-    try:
-        reference = find_stack(question.spec.stack)
-    except InputError:  # not installed as a package: nothing is known of it
-        reference = ""
-    modules = tuple(question.description.torch_modules)
-    if modules or not reference or reference.startswith(_OWN):
-        return Way(modules)
-    return Way(reference=reference)
 
 
 def crossing(call: OperatorCall) -> int:
