@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.errors import CheckpointError, Day0Error
 from day0.adapters.base.skeleton import Node, Skeleton
-from day0.adapters.base.target import Call
+from day0.adapters.base.target import Call, Paused
+from day0.adapters.models.router_scores import RouterScores
 from day0.adapters.models.weights import resolve_weights
+from day0_worker import parts
+from day0_worker.expert_stack import expert_count
 from day0_worker.modules import NodeModules
 from day0_worker.stack import StackError
 from day0_worker.trees import decode_arguments, encode
 from day0_worker.weights import evaluate
 
+Result = TypeVar("Result")
 _ATTENTION_HERE = ("eager", "sdpa")
 """What the CPU has; the masks that the model's own forward makes depend on it, so the arms use the
 target's."""
@@ -33,7 +38,8 @@ class ArmError(Day0Error):
 class Arm:
     """The reference in one precision.
 
-    Holds one node's weights at a time, in that precision.
+    Holds one node's weights at a time, in that precision. For several runs with one set of weights: `load`,
+    `run` or `start` as often as needed, `free`.
 
     Args:
         skeleton: of the model.
@@ -50,26 +56,147 @@ class Arm:
         self.dtype, self.seconds = dtype, 0.0
         self.options = reference_options(options)
         self._modules = NodeModules(skeleton.config, skeleton.architecture, dtype, self.options)
+        self._standing: dict[str, tuple[Node, RouterScores]] = {}
 
-    def run(self, node: Node, weights: Mapping[str, Tensor], call: Call, *, state: str | None = None) -> Call:
+    def dtypes(self, node: Node) -> Mapping[str, torch.dtype]:
+        """Parameter of the node -> dtype in which the arm's model holds it."""
+        return {name: empty.dtype for name, empty in self._modules.parameters(node.name).items()}
+
+    def load(self, node: Node, weights: Mapping[str, Tensor]) -> None:
+        """Puts a node's weights in place until `free`.
+
+        Args:
+            node: of the skeleton.
+            weights: its parameters; those of its experts may be left out, all of them, where runs are to
+                stand still there.
+
+        Raises:
+            ArmError: the weights do not fit.
+        """
+        handed_out = node.experts and not any(name.startswith(f"{node.experts}.") for name in weights)
+        without = node.experts if handed_out else ""
+        self._guarded(node, lambda: self._modules.load(node.name, weights, without))
+
+    def free(self, node: Node) -> None:
+        """Takes a node's weights out again and ends all runs that stand still."""
+        self._drop()
+        self._modules.free(node.name)
+
+    def parameters(self, node: Node) -> Mapping[str, Tensor]:
+        """Parameter -> tensor, of those that are loaded."""
+        module = self._modules.module(node.name)
+        return {name: value for name, value in module.state_dict().items() if not value.is_meta}
+
+    def run(
+        self, node: Node, weights: Mapping[str, Tensor] | None, call: Call, *, state: str | None = None
+    ) -> Call:
         """The node's output.
 
         Args:
             node: of the skeleton.
-            weights: its parameters.
+            weights: its parameters, which go again afterwards; None: those that were loaded.
             call: its arguments.
             state: name of the sequence whose cache the arm keeps; None: no cache.
 
         Raises:
             ArmError: the node's module raised.
         """
+
+        def work() -> Call:
+            args, kwargs = decode_arguments(call.tree, call.tensors)
+            keep = weights is None
+            return Call(*encode(self._modules.run(node.name, weights, args, kwargs, state, keep)))
+
+        return self._guarded(node, work)
+
+    def start(self, node: Node, call: Call, *, state: str | None = None) -> Call | Paused:
+        """Runs a node whose weights were loaded up to its experts.
+
+        Args:
+            node: of the skeleton.
+            call: its arguments.
+            state: name of the sequence whose cache the arm keeps; None: no cache.
+
+        Returns:
+            `Paused` with what the router chose from; the node's output where it has no experts to hand out or
+            does not call them.
+
+        Raises:
+            ArmError: the node's module raised.
+        """
+        if not node.experts:
+            return self.run(node, None, call, state=state)
+
+        def work() -> Call | Paused:
+            args, kwargs = decode_arguments(call.tree, call.tensors)
+            experts = self._modules.module(f"{node.name}.{node.experts}")
+            scores = RouterScores(expert_count(experts))
+            came = self._modules.start(
+                node.name, args, kwargs, pause=node.experts, state=state, around=lambda: scores
+            )
+            return self._settled(node, scores, came)
+
+        return self._guarded(node, work)
+
+    def resume(self, paused: Paused, output: Tensor) -> Call | Paused:
+        """Goes on with the experts' output [T, H]; each run that stands still can be resumed once.
+
+        Raises:
+            ArmError: the node's module raised, or the run was ended.
+        """
+        if paused.key not in self._standing:
+            raise ArmError(f"no run stands still under the key {paused.key!r}")
+        node, scores = self._standing.pop(paused.key)
+        return self._guarded(
+            node, lambda: self._settled(node, scores, self._modules.paused.resume(paused.key, output))
+        )
+
+    def run_experts(
+        self, node: Node, stack: Mapping[str, Tensor], hidden: Tensor, ids: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Runs a node's experts alone.
+
+        Args:
+            node: of the skeleton.
+            stack: parameter of the experts -> its stack [n, ...] of the n experts that are there.
+            hidden: [T, H].
+            ids: [T, k] out of 0 to n - 1; n stands for none.
+            weights: [T, k] of the choices.
+
+        Returns:
+            [T, H].
+
+        Raises:
+            ArmError: the module raised.
+        """
+
+        def work() -> Tensor:
+            with self._modules.experts(node.name, node.experts, stack) as run:
+                output: Tensor = run(hidden, ids, weights)
+                return output
+
+        return self._guarded(node, work)
+
+    def forget_all(self) -> None:
+        """Drops all caches and ends all runs that stand still."""
+        self._drop()
+        self._modules.forget_all()
+
+    def _drop(self) -> None:
+        self._standing.clear()
+        self._modules.paused.drop()
+
+    def _settled(self, node: Node, scores: RouterScores, came: Any) -> Call | Paused:
+        if not isinstance(came, parts.Paused):
+            return Call(*encode(came))
+        self._standing[came.key] = (node, scores)
+        return Paused(came.key, came.hidden, came.ids, came.weights, scores.taken())
+
+    def _guarded(self, node: Node, work: Callable[[], Result]) -> Result:
         began = time.perf_counter()
         try:
-            args, kwargs = decode_arguments(call.tree, call.tensors)
-            return Call(*encode(self._modules.run(node.name, weights, args, kwargs, state)))
-        except (
-            Exception
-        ) as error:  # third-party model code: whatever it raises becomes a finding at this node
+            return work()
+        except Exception as error:  # third-party model code: whatever it raises is a finding at this node
             text = " ".join(f"{type(error).__name__}: {error}".split())[:400]
             raise ArmError(f"{node.name} fails in {self.dtype} on the CPU: {text}") from error
         finally:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import Tensor
 
 from day0.adapters.base.errors import (
     Day0Error,
@@ -14,10 +19,12 @@ from day0.adapters.base.errors import (
     WorkerTimeout,
 )
 from day0.adapters.base.skeleton import Node, Skeleton
-from day0.adapters.base.target import Answer, Call, Fragment, Observation, Target
+from day0.adapters.base.target import Answer, Call, Fragment, Paused, Target
 
 from .confirmed import confirmed
+from .target_runs import History, Run, experts_output
 
+Result = TypeVar("Result")
 _HANGS_PER_KIND = 2
 """Nodes of one kind that may hang; the next ones would only cost their time limit each."""
 
@@ -25,9 +32,10 @@ _HANGS_PER_KIND = 2
 class TargetNodes:
     """Runs single nodes of one model on one target.
 
-    A worker's death takes its prepared kinds and its caches with it; they are made again where they are
-    needed. A call during which the worker dies is made once more before it counts as a crash. A kind that
-    cannot be prepared, or that hung twice, is not tried any further: its error is raised again.
+    A worker's death takes its prepared kinds, its caches and the runs that stand still with it; they are made
+    again where they are needed. A call during which the worker dies is made once more before it counts as a
+    crash; then all runs that stood still are lost, and `resume` raises for each what it was lost to. A kind
+    that cannot be prepared, or that hung twice, is not tried any further: its error is raised again.
 
     Args:
         target: with the capability `fragment`.
@@ -45,10 +53,19 @@ class TargetNodes:
         self._broken: dict[tuple[str, str], Day0Error] = {}
         self._hangs: dict[tuple[str, str], int] = {}
         self._crashed: set[tuple[str, str]] = set()
-        self._prompts: dict[tuple[str, str | None], Call] = {}
+        self._history = History()
         self._alive: set[tuple[str, str | None]] = set()
         self._loaded = ""
+        self._death: WorkerError | None = None
+        self._numbers = itertools.count(1)
+        self._standing: dict[str, Run] = {}
+        self._examples: dict[str, tuple[Call, str]] = {}
         self.seconds, self.peak_bytes = 0.0, 0
+
+    @property
+    def parts(self) -> bool:
+        """Whether runs can stand still at their experts on this target."""
+        return "parts" in self._target.describe().capabilities
 
     def run(
         self, node: Node, weights: Mapping[str, Any], inputs: Call, *, mode: str, state: str | None = None
@@ -66,75 +83,202 @@ class TargetNodes:
             WorkerError: the target failed; a later call may succeed.
             UnsupportedError: the target does not run nodes.
         """
-        key = (node.kind, mode)
-        if key in self._broken:
-            raise self._broken[key]
-        sequence = (node.name, state)
-        earlier = self._prompts.pop(sequence, None) if mode == "decode" else None
+        run = Run(node, weights, inputs, mode, state)
+        came = self._tried(run.kind, lambda: self._brought(run))
+        assert isinstance(came, Answer), "a run that is not to stand still does not"
+        return self._ended(run, came)
 
-        def attempt() -> Answer:
-            if earlier is not None and sequence not in self._alive:
-                # The worker that held this node's cache is gone: a fresh one has to see the prompt first.
-                self._run_once(node, weights, earlier, "prefill", state)
-            return self._run_once(node, weights, inputs, mode, state)
+    def start(
+        self, node: Node, weights: Mapping[str, Any], inputs: Call, *, mode: str, state: str | None = None
+    ) -> Answer | Paused:
+        """Runs one node up to its experts; see `run` for arguments and errors.
 
-        try:
-            answer = confirmed(attempt)
-        except (WorkerError, UnsupportedError) as error:
-            self._note_failure(key, error)
-            raise
-        if state is not None and mode == "prefill":
-            self._prompts[sequence] = inputs
-        self.seconds += answer.seconds
-        self.peak_bytes = max(self.peak_bytes, answer.peak_bytes)
-        return answer
+        Runs of other nodes that still stand are dropped.
 
-    def observe(
-        self, node: Node, weights: Mapping[str, Any], inputs: Call, *, mode: str, limit: int
-    ) -> Observation:
-        """Runs one node without a cache and says which operators that called.
+        Returns:
+            `Paused`; the node's answer where it has no experts of its own to hand out, does not call them, or
+            the target cannot stand still: then the weights have to be all of them.
+        """
+        self._drop([key for key, run in self._standing.items() if run.node.name != node.name])
+        if not (node.experts and self.parts):
+            return self.run(node, weights, inputs, mode=mode, state=state)
+        run = Run(node, weights, inputs, mode, state, pause=node.experts)
+        self._examples[node.kind] = (inputs, mode)
+        came = self._tried(run.kind, lambda: self._brought(run))
+        return self._settled(str(next(self._numbers)), run, came)
+
+    def resume(self, paused: Paused, output: Tensor) -> Answer | Paused:
+        """Goes on with a run.
 
         Args:
-            node: see `run`.
-            weights: see `run`.
-            inputs: see `run`.
-            mode: see `run`.
-            limit: bytes of tensors beyond which values are left out.
+            paused: from `start` or `resume`; it can be resumed once.
+            output: of its experts, [T, H].
 
         Raises:
-            WorkerError: the worker failed or died.
-            UnsupportedError: the target cannot be observed.
+            WorkerError: the target failed, or the run was lost to an earlier failure.
         """
+        run = self._standing.get(paused.key)
+        if run is None:
+            raise WorkerError(f"no run stands still under the key {paused.key!r}", code="E607")
+
+        def attempt() -> Answer | Paused:
+            if run.at is None:
+                self._brought(run)
+            return self._went_on(run, output)
+
         try:
+            if run.lost is not None:
+                raise run.lost
+            came = self._tried(run.kind, attempt)
+        finally:
+            del self._standing[paused.key]
+        run.outputs.append(output)
+        return self._settled(paused.key, run, came)
+
+    def run_experts(
+        self, node: Node, stack: Mapping[str, Any], hidden: Tensor, ids: Tensor, weights: Tensor
+    ) -> Tensor:
+        """Runs the experts of a node of whose kind a run was started.
+
+        Args:
+            node: of the skeleton.
+            stack: parameter of the experts -> expression of its stack [n, ...].
+            hidden: [T, H].
+            ids: [T, k] out of 0 to n - 1; n stands for none.
+            weights: [T, k] of the choices.
+
+        Returns:
+            [T, H].
+
+        Raises:
+            WorkerError: the target failed.
+        """
+        inputs, mode = self._examples[node.kind]
+
+        def attempt() -> Tensor:
             handle = self._prepared(node, inputs, mode)
-            seen = self._target.observe(handle, node.name, weights, inputs, limit=limit)
+            answer = self._asked(
+                lambda: self._target.run_experts(handle, node.name, node.experts, stack, hidden, ids, weights)
+            )
+            self._count(answer)
+            return experts_output(node, answer.outputs, hidden)
+
+        return self._tried((node.kind, mode), attempt)
+
+    def forget_all(self) -> None:
+        """Drops all caches and all runs that stand still."""
+        self._drop(list(self._standing))
+        self._history.forget()
+        states = {state for _, state in self._alive if state is not None}
+        self._alive.clear()
+        for state in sorted(states):
+            self._told(partial(self._target.forget, state))
+
+    def _brought(self, run: Run) -> Answer | Paused:
+        """The run's cache as it has to be, then the run up to where it last stood."""
+        if run.mode == "decode" and run.sequence not in self._alive:
+            # The worker that held this node's cache is gone: a fresh one has to see what came before.
+            before = self._history.before(run)
+            if not before and self._death is not None and run.state is not None:
+                raise self._death
+            for earlier in before:
+                self._stepped(earlier)
+        return self._stepped(run)
+
+    def _stepped(self, run: Run) -> Answer | Paused:
+        run.heard.clear()
+        came = self._started(run)
+        for output in run.outputs:
+            if not isinstance(came, Paused):
+                raise WorkerError(f"{run.node.name} called its experts once and not again", code="E607")
+            came = self._went_on(run, output)
+        return came
+
+    def _started(self, run: Run) -> Answer | Paused:
+        handle = self._prepared(run.node, run.inputs, run.mode)
+        whole = f"{handle} {run.node.name}"
+        here = f"{whole} without {run.pause}" if run.pause else whole
+        sent = {} if self._loaded in (whole, here) else run.own_weights
+
+        def ask() -> Answer | Paused:
+            if not run.pause:
+                return self._target.run(handle, run.node.name, sent, run.inputs, state=run.state)
+            return self._target.start(
+                handle, run.node.name, sent, run.inputs, pause=run.pause, state=run.state
+            )
+
+        came = self._asked(ask)
+        self._loaded = here if sent else self._loaded
+        self._alive.add(run.sequence)
+        return self._heard(run, came)
+
+    def _went_on(self, run: Run, output: Tensor) -> Answer | Paused:
+        key = run.at
+        assert key is not None, "only a run that stands still goes on"
+        run.at = None
+        return self._heard(run, self._asked(lambda: self._target.resume(key, output)))
+
+    def _heard(self, run: Run, came: Answer | Paused) -> Answer | Paused:
+        run.heard_of(came)
+        measured = came.measured if isinstance(came, Paused) else came
+        if measured is not None:
+            self._count(measured)
+        return came
+
+    def _count(self, answer: Answer) -> None:
+        self.seconds += answer.seconds
+        self.peak_bytes = max(self.peak_bytes, answer.peak_bytes)
+
+    def _settled(self, key: str, run: Run, came: Answer | Paused) -> Answer | Paused:
+        if isinstance(came, Answer):
+            return self._ended(run, came)
+        self._standing[key] = run
+        return replace(came, key=key)
+
+    def _ended(self, run: Run, last: Answer) -> Answer:
+        self._history.note(run)
+        return run.answer(last)
+
+    def _tried(self, kind: tuple[str, str], attempt: Callable[[], Result]) -> Result:
+        if kind in self._broken:
+            raise self._broken[kind]
+        try:
+            return confirmed(attempt)
+        except (WorkerError, UnsupportedError) as error:
+            self._note_failure(kind, error)
+            raise
+
+    def _asked(self, ask: Callable[[], Result]) -> Result:
+        try:
+            return ask()
         except WorkerError as error:
             if not isinstance(error, RemoteError):
-                self._forget_worker()
-            self._loaded = ""
+                self._forget_worker(error)
             raise
-        self._loaded = f"{handle} {node.name}"
-        return seen
 
-    def _run_once(
-        self, node: Node, weights: Mapping[str, Any], inputs: Call, mode: str, state: str | None
-    ) -> Answer:
+    def _told(self, tell: Callable[[], None]) -> None:
+        """Something that a worker which dies of it need not hear again."""
         try:
-            handle = self._prepared(node, inputs, mode)
-            sent = {} if self._loaded == f"{handle} {node.name}" else weights
-            answer = self._target.run(handle, node.name, sent, inputs, state=state)
+            tell()
         except WorkerError as error:
-            if not isinstance(error, RemoteError):
-                self._forget_worker()
-            raise
-        self._loaded = f"{handle} {node.name}"
-        self._alive.add((node.name, state))
-        return answer
+            self._forget_worker(error)
 
-    def _forget_worker(self) -> None:
+    def _drop(self, keys: list[str]) -> None:
+        runs = [self._standing.pop(key) for key in keys]
+        known = [run.at for run in runs if run.at is not None]
+        if known:
+            self._told(lambda: self._target.drop(known))
+
+    def _forget_worker(self, error: WorkerError) -> None:
         self._handles.clear()
         self._alive.clear()
         self._loaded = ""
+        self._death = error
+        for run in self._standing.values():
+            run.at = None
+            if not isinstance(error, WorkerCrashed):
+                # It hung or took too much: what it does once more, it would do for the same price.
+                run.lost = error
 
     def _prepared(self, node: Node, inputs: Call, mode: str) -> str:
         key = (node.kind, mode)
@@ -148,7 +292,7 @@ class TargetNodes:
                 options={},
             )
             try:
-                self._handles[key] = self._target.prepare(fragment, inputs, mode=mode)
+                self._handles[key] = self._asked(lambda: self._target.prepare(fragment, inputs, mode=mode))
             except WorkerCrashed as error:
                 if key in self._crashed:
                     self._broken[key] = error
@@ -161,6 +305,9 @@ class TargetNodes:
 
     def _note_failure(self, key: tuple[str, str], error: Day0Error) -> None:
         self._loaded = ""
+        if isinstance(error, WorkerCrashed):
+            for run in self._standing.values():
+                run.lost = run.lost or (error if run.at is None else None)
         if isinstance(error, WorkerTimeout):
             self._hangs[key] = self._hangs.get(key, 0) + 1
             if self._hangs[key] >= _HANGS_PER_KIND:

@@ -60,6 +60,8 @@ class Node(Value):
         state: what it keeps between calls.
         called: whether a forward on text calls it; else it is there only to hold parameters (vision towers,
             prediction heads, parameters that lie directly in a container).
+        experts: module path inside the node of stacked experts that are called with hidden states [T, H], ids
+            [T, k] and weights [T, k], e.g. `mlp.experts`; empty where there are none.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Node(Value):
     tied: Mapping[str, str] = {}
     state: StateSize = StateSize()
     called: bool = True
+    experts: str = ""
 
 
 class Skeleton(Value):

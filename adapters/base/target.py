@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TARGET_API = 1
 CAPABILITIES = (
-    "op", "fragment", "observe", "grad", "model", "generate", "prompt_logprobs", "collectives",
+    "op", "fragment", "parts", "observe", "grad", "model", "generate", "prompt_logprobs", "collectives",
 )  # fmt: skip
 
 
@@ -168,6 +168,43 @@ class Observation:
     left_out: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class TopK:
+    """One choice of the largest that a router made.
+
+    Attributes:
+        scores: [..., n] that were chosen from, tokens first.
+        k: how many were chosen.
+        ids: [..., k] of the chosen.
+    """
+
+    scores: Tensor
+    k: int
+    ids: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Paused:
+    """A run of a node that stands still where its experts are called, until `resume` brings their output.
+
+    Attributes:
+        key: names the run; whoever answered gave it.
+        hidden: [T, H], what the experts are given.
+        ids: [T, k] of the chosen experts; the number of experts stands for none.
+        weights: [T, k] of the choices.
+        scores: choices that the router made since the run was started or resumed, in order; the last is that
+            of the experts where the router chooses them last. Of an arm of the reference only.
+        measured: the part of the run up to here, its `outputs` left empty; of a target only.
+    """
+
+    key: str
+    hidden: Tensor
+    ids: Tensor
+    weights: Tensor
+    scores: Sequence[TopK] = ()
+    measured: Answer | None = None
+
+
 @dataclass(frozen=True)
 class LoadReport:
     """What the target's own loader said of a checkpoint folder.
@@ -265,6 +302,68 @@ class Target(Protocol):
             state: see there.
             limit: bytes of tensors beyond which values are left out.
         """
+        ...
+
+    def start(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        pause: str,
+        state: str | None = None,
+    ) -> Answer | Paused:
+        """Runs one node up to its experts; needs the capability `parts`. Any number of runs may stand still.
+
+        Args:
+            handle: see `run`.
+            node: see `run`.
+            weights: as of `run`, but without the experts' parameters; empty: those of the last run of this
+                node that stood still. Weights of another node end all runs that stand still.
+            inputs: see `run`.
+            pause: module path of the experts inside the node, e.g. `mlp.experts`.
+            state: see `run`.
+
+        Returns:
+            `Paused`, or the node's answer where it never calls the experts.
+        """
+        ...
+
+    def resume(self, key: str, output: Tensor) -> Answer | Paused:
+        """Goes on with the experts' output [T, H]; `Paused` where the node calls them again."""
+        ...
+
+    def run_experts(
+        self,
+        handle: str,
+        node: str,
+        experts: str,
+        weights: Mapping[str, Any],
+        hidden: Tensor,
+        ids: Tensor,
+        chosen: Tensor,
+    ) -> Answer:
+        """Runs a node's experts alone, through the implementation that the target's options chose.
+
+        Args:
+            handle: from `prepare`.
+            node: whose experts.
+            experts: their module path inside the node.
+            weights: parameter of the experts -> expression of its stack [n, ...] of the n experts that are
+                there; always needed, never kept.
+            hidden: [T, H].
+            ids: [T, k] out of 0 to n - 1; n stands for none.
+            chosen: [T, k] weights of the choices.
+        """
+        ...
+
+    def forget(self, state: str) -> None:
+        """Drops the caches of a sequence."""
+        ...
+
+    def drop(self, keys: Sequence[str] | None = None) -> None:
+        """Ends runs that stand still, all where no keys are given."""
         ...
 
     def report(self, handle: str) -> CompileReport:

@@ -15,6 +15,7 @@ from day0.adapters.base.target import (
     CompileReport,
     Generation,
     LoadReport,
+    Paused,
     TargetDescription,
 )
 from day0.adapters.base.target_spec import TargetSpec
@@ -30,6 +31,31 @@ def as_answer(measured: Mapping[str, Any], outputs: Call) -> Answer:
         operators={str(key): str(value) for key, value in dict(measured.get("operators") or {}).items()},
         anomalies=[_anomaly(entry) for entry in measured.get("anomalies") or []],
     )
+
+
+def as_paused(key: Any, outputs: Call, measured: Answer, spec: TargetSpec) -> Paused:
+    """A run that stands still.
+
+    Raises:
+        WorkerError: E607, it does not say what its experts are given.
+    """
+    import torch
+
+    from day0_worker.trees import TreeError, decode
+
+    try:
+        given = decode(outputs.tree, outputs.tensors)
+    except (TreeError, TypeError) as error:
+        raise WorkerError(f"{spec} stands still with a broken tree: {error}", code="E607") from error
+    if not (isinstance(given, list) and [type(value) for value in given] == [torch.Tensor] * 3):
+        raise WorkerError(f"{spec} stands still without states, ids and weights of experts", code="E607")
+    hidden, ids, weights = given
+    numbers = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
+    fits = hidden.dim() == ids.dim() == 2 and ids.shape == weights.shape and len(hidden) == len(ids)
+    if not (numbers and fits):
+        shapes = ", ".join(f"{value.dtype} {list(value.shape)}" for value in given)
+        raise WorkerError(f"{spec} stands still with states, ids and weights {shapes}", code="E607")
+    return Paused(str(key), hidden, ids, weights, measured=measured)
 
 
 def as_description(result: Mapping[str, Any], spec: TargetSpec) -> TargetDescription:

@@ -23,7 +23,7 @@ class EagerStack(Stack):
     def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:
         super().__init__(device, count, dtype, options)
         self.shelf = ModuleShelf(device, options)
-        self._kept: Tuple[str, str] = ("", "")
+        self._kept: Tuple[str, str, str] = ("", "", "")
         self._fallen: Dict[str, List[Tuple[str, str]]] = {}
         self._model: Optional[torch.nn.Module] = None
 
@@ -36,6 +36,8 @@ class EagerStack(Stack):
         offered = ["op"]
         if importlib.util.find_spec("transformers"):
             offered += ["fragment", "observe", "model", "generate"]
+            if type(self).run is EagerStack.run or self.run_may_stand_still:
+                offered.append("parts")
         else:
             self.remark(
                 "no_transformers", self.name, "transformers is not installed: nodes and models cannot run"
@@ -81,11 +83,21 @@ class EagerStack(Stack):
 
     def run(self, job: NodeRun) -> Any:
         """See `Stack`; weights of the node run last stay, others are dropped."""
+        if job.experts:
+            return self._run_experts(job)
         modules = self.loaded(job)
         self.shelf.name_choices(job.handle, self)
         args, kwargs = self.to_device(job.args), self.to_device(job.kwargs)
         with self.timed():
-            return modules.run(job.node, None, args, kwargs, job.state, keep=True)
+            return modules.run(job.node, None, args, kwargs, job.state, keep=True, pause=job.pause)
+
+    def _run_experts(self, job: NodeRun) -> Any:
+        """The experts alone; their weights go again, those of the node stay."""
+        modules = self.shelf.get(job.handle)
+        self.shelf.name_choices(job.handle, self)
+        hidden, ids, weights = self.to_device(list(job.args))
+        with modules.experts(job.node, job.experts, job.weights or {}) as run, self.timed():
+            return run(hidden, ids, weights)
 
     def forget(self, state: str) -> None:
         """See `Stack`."""
@@ -151,11 +163,15 @@ class EagerStack(Stack):
         modules = self.shelf.get(job.handle)
         if job.weights is not None:
             self._drop_kept()
-            modules.load(job.node, job.weights)
-            self._kept = (job.handle, job.node)
-        elif self._kept != (job.handle, job.node) and modules.parameters(job.node):
+            modules.load(job.node, job.weights, job.pause)
+            self._kept = (job.handle, job.node, job.pause)
+        elif not self._keeps(job) and modules.parameters(job.node):
             raise StackError(f"the weights of {job.node} are no longer here; another node ran since")
         return modules
+
+    def _keeps(self, job: NodeRun) -> bool:
+        handle, node, without = self._kept
+        return (handle, node) == (job.handle, job.node) and without in ("", job.pause)
 
     def loaded_model(self) -> torch.nn.Module:
         """The model of the last `load`.
@@ -172,10 +188,10 @@ class EagerStack(Stack):
         return value if self.device == "cpu" else _placed(value, torch.device(self.device), {})
 
     def _drop_kept(self) -> None:
-        handle, node = self._kept
+        handle, node, _ = self._kept
         if handle:
             self.shelf.get(handle).free(node)
-        self._kept = ("", "")
+        self._kept = ("", "", "")
 
 
 def _placed(value: Any, device: torch.device, done: Dict[int, torch.Tensor]) -> Any:

@@ -18,12 +18,13 @@ from day0.adapters.base.target import (
     Generation,
     LoadReport,
     Observation,
+    Paused,
     TargetDescription,
 )
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.worker import Worker
 
-from .answers import as_answer, as_description, as_generation, as_load_report, as_report
+from .answers import as_answer, as_description, as_generation, as_load_report, as_paused, as_report
 from .batch import ask_in_batches
 from .observation import as_observation
 from .sent_weights import SentWeights
@@ -134,6 +135,63 @@ class WorkerTarget:
             "state": state,
         }
         return self._answer("run", request, tensors)
+
+    def start(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        pause: str,
+        state: str | None = None,
+    ) -> Answer | Paused:
+        """See `Target`."""
+        self._need("parts")
+        tensors: dict[str, Tensor] = dict(inputs.tensors)
+        sent = {name: self._weights.sent(expression, tensors) for name, expression in weights.items()}
+        request = {
+            "handle": handle,
+            "node": node,
+            "weights": sent or None,
+            "tree": inputs.tree,
+            "state": state,
+            "pause": pause,
+        }
+        return self._answer_or_paused("run", request, tensors)
+
+    def resume(self, key: str, output: Tensor) -> Answer | Paused:
+        """See `Target`."""
+        self._need("parts")
+        request = {"key": key, "tree": {"$tensor": "output"}}
+        return self._answer_or_paused("resume", request, {"output": output})
+
+    def run_experts(
+        self,
+        handle: str,
+        node: str,
+        experts: str,
+        weights: Mapping[str, Any],
+        hidden: Tensor,
+        ids: Tensor,
+        chosen: Tensor,
+    ) -> Answer:
+        """See `Target`."""
+        self._need("parts")
+        tensors = {"hidden": hidden, "ids": ids, "chosen": chosen}
+        request = {
+            "handle": handle,
+            "node": node,
+            "experts": experts,
+            "tree": [{"$tensor": name} for name in tensors],
+            "weights": {name: self._weights.sent(value, tensors) for name, value in weights.items()},
+        }
+        return self._answer("run_experts", request, tensors)
+
+    def drop(self, keys: Sequence[str] | None = None) -> None:
+        """Ends runs that stand still; nothing happens where no worker lives."""
+        if self._worker is not None and self._worker.alive:
+            self._ask("drop", {"keys": None if keys is None else list(keys)})
 
     def observe(
         self,
@@ -270,6 +328,16 @@ class WorkerTarget:
     ) -> Answer:
         answer, blob = self._ask(verb, request, tensors)
         return as_answer(answer, Call(answer["result"].get("tree"), self._load(verb, blob)))
+
+    def _answer_or_paused(
+        self, verb: str, request: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> Answer | Paused:
+        answer, blob = self._ask(verb, request, tensors)
+        outputs = Call(answer["result"].get("tree"), self._load(verb, blob))
+        key = answer["result"].get("paused")
+        if key is None:
+            return as_answer(answer, outputs)
+        return as_paused(key, outputs, as_answer(answer, Call(None, {})), self.spec)
 
     def _many(
         self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]

@@ -6,7 +6,7 @@ import contextlib
 import resource
 import sys
 import time
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 
 class Measure:
@@ -15,27 +15,50 @@ class Measure:
     Attributes:
         seconds: wall time, device synchronised at both ends.
         peak_bytes: highest growth of the device's allocations, or of the resident set on a CPU; 0 if unknown.
+        spans: how many were measured.
     """
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.peak_bytes = 0
-        self.spans = 0
+        self._open: Optional[_Span] = None
+        self._zero()
 
     @contextlib.contextmanager
     def span(self, device: str) -> Iterator[None]:
         """Measures what runs inside; a second span in one call adds its seconds."""
-        accelerator = _accelerator(device)
-        before = _begin(accelerator)
-        began = time.perf_counter()
+        self._open = _Span(_accelerator(device))
         try:
             yield
         finally:
-            if accelerator is not None:
-                accelerator.synchronize()
-            self.seconds += time.perf_counter() - began
-            self.peak_bytes = max(self.peak_bytes, _peak(accelerator) - before)
-            self.spans += 1
+            self._add(self._open)
+            self._open = None
+
+    def interrupt(self) -> None:
+        """Adds what the open span came to so far: the run in it stands still."""
+        if self._open is not None:
+            self._add(self._open)
+
+    def go_on(self) -> None:
+        """Starts at nothing, and the open span with it: the run in it goes on in another call."""
+        self._zero()
+        if self._open is not None:
+            self._open = _Span(self._open.accelerator)
+
+    def _zero(self) -> None:
+        self.seconds, self.peak_bytes, self.spans = 0.0, 0, 0
+
+    def _add(self, span: _Span) -> None:
+        if span.accelerator is not None:
+            span.accelerator.synchronize()
+        self.seconds += time.perf_counter() - span.began
+        self.peak_bytes = max(self.peak_bytes, _peak(span.accelerator) - span.before)
+        self.spans += 1
+
+
+class _Span:
+    def __init__(self, accelerator: Any) -> None:
+        self.accelerator = accelerator
+        self.before = _begin(accelerator)
+        self.began = time.perf_counter()
 
 
 def resident_bytes() -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Set
 
+from day0_worker.computed_buffers import compute_buffers
 from day0_worker.dtypes import torch_dtype
+from day0_worker.expert_stack import compacted
+from day0_worker.parts import PausedRuns, pausing_at
 from day0_worker.stack import StackError
 from day0_worker.trees import with_state
 from day0_worker.workarounds import Ways, apply_all
@@ -68,8 +72,6 @@ def with_floats(config: Any) -> Any:
 
 def _meta_safe_creation() -> Any:
     """What `from_pretrained` adds for constructors that compute with `torch.linspace(...).item()`."""
-    import contextlib
-
     from transformers import initialization
 
     return getattr(initialization, "meta_device_safe_creation_ops", contextlib.nullcontext)()
@@ -104,7 +106,8 @@ def place(root: "torch.nn.Module", name: str, value: "torch.Tensor") -> None:
 class NodeModules:
     """Runs single nodes of a model; weights are there only while a node runs, unless they are to be kept.
 
-    Caches of sequences stay until `forget`. Runs under `torch.no_grad`.
+    Caches of sequences stay until `forget`. Runs under `torch.no_grad`. To run several times with one set of
+    weights, `load` them, run with None and `keep`, then `free` them.
 
     Args:
         config: see `build_model`.
@@ -112,6 +115,9 @@ class NodeModules:
         dtype: see `build_model`.
         options: see `build_model`.
         device: torch device on which nodes run.
+
+    Attributes:
+        paused: runs that stand still at their experts.
     """
 
     def __init__(
@@ -124,6 +130,7 @@ class NodeModules:
     ) -> None:
         self.model: Any = build_model(config, architecture, dtype, options)
         self.device = device
+        self.paused = PausedRuns(device)
         self._ways = Ways(options)
         self._caches: Dict[str, Any] = {}
         self._empty: Dict[str, Dict[str, torch.Tensor]] = {}
@@ -140,7 +147,7 @@ class NodeModules:
         except AttributeError as error:
             raise StackError(f"the model has no module {node!r}: {error}", "key_mismatch") from error
         if node not in self._real_buffers:
-            self._compute_buffers(node, module)
+            compute_buffers(self.model, node, module, self.device)
             self._real_buffers.add(node)
         return module
 
@@ -150,21 +157,30 @@ class NodeModules:
             self._empty[node] = dict(self.module(node).state_dict(keep_vars=True))
         return self._empty[node]
 
-    def load(self, node: str, weights: Mapping[str, "torch.Tensor"]) -> None:
+    def load(self, node: str, weights: Mapping[str, "torch.Tensor"], without: str = "") -> None:
         """Puts weights into the node, cast to the dtype in which the model holds them.
+
+        Args:
+            node: module path.
+            weights: parameter -> tensor.
+            without: module path inside the node whose parameters stay on meta, given or not.
 
         Raises:
             StackError: `key_mismatch`, a name is unknown or missing, or a shape differs.
         """
         expected = self.parameters(node)
-        unknown, missing = sorted(set(weights) - set(expected)), sorted(set(expected) - set(weights))
+        wanted, given = (
+            {name for name in names if not (without and name.startswith(f"{without}."))}
+            for names in (expected, weights)
+        )
+        unknown, missing = sorted(given - wanted), sorted(wanted - given)
         if unknown or missing:
             raise StackError(
                 f"{node} lacks weights for {missing} and has no place for {unknown}", "key_mismatch"
             )
         module = self.module(node)
-        for name, value in weights.items():
-            empty = expected[name]
+        for name in (name for name in weights if name in wanted):
+            value, empty = weights[name], expected[name]
             if value.shape != empty.shape:
                 shapes = f"{list(value.shape)} in the checkpoint, {list(empty.shape)} in the model"
                 raise StackError(f"{node}.{name}: {shapes}", "key_mismatch")
@@ -184,16 +200,19 @@ class NodeModules:
         kwargs: Mapping[str, Any],
         state: Optional[str] = None,
         keep: bool = False,
+        pause: str = "",
     ) -> Any:
         """Runs one node.
 
         Args:
             node: module path.
-            weights: parameter -> tensor; None: those of the last run with `keep`.
+            weights: parameter -> tensor; None: those of the last run with `keep`, or of `load`.
             args: positional arguments; `day0_worker.trees.STATE` stands for the cache.
             kwargs: keyword arguments, likewise.
             state: name of the sequence whose cache is used; None: no cache.
             keep: whether the weights stay for the next run.
+            pause: module path inside the node of the experts at which the run stands still; it must then be
+                the work of a run of `day0_worker.parts.PausedRuns`, see `start`.
 
         Returns:
             What the module returns.
@@ -207,12 +226,75 @@ class NodeModules:
         module = self.module(node)
         try:
             if weights is not None:
-                self.load(node, weights)
-            with torch.no_grad(), self._ways.active():
+                self.load(node, weights, pause)
+            stop = pausing_at(self.module(f"{node}.{pause}")) if pause else contextlib.nullcontext()
+            with stop, torch.no_grad(), self._ways.active():
                 return module(*with_state(list(args), cache), **with_state(dict(kwargs), cache))
         finally:
             if not keep:
                 self.free(node)
+
+    def start(
+        self,
+        node: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        pause: str,
+        state: Optional[str] = None,
+        around: Callable[[], Any] = contextlib.nullcontext,
+    ) -> Any:
+        """Runs one node, whose weights were loaded, up to its experts; `paused.resume` goes on.
+
+        Args:
+            node: see `run`.
+            args: see `run`.
+            kwargs: see `run`.
+            pause: see `run`.
+            state: see `run`.
+            around: makes a context that is entered in the run's thread, e.g. a dispatch mode.
+
+        Returns:
+            `day0_worker.parts.Paused`, or what the module returns where it does not call the experts.
+
+        Raises:
+            StackError: see `run`; `unsupported`, the experts are called with something else than hidden
+                states, ids and weights.
+        """
+
+        def work() -> Any:
+            with around():
+                return self.run(node, None, args, kwargs, state, keep=True, pause=pause)
+
+        return self.paused.start(work)
+
+    @contextlib.contextmanager
+    def experts(
+        self, node: str, path: str, weights: Mapping[str, "torch.Tensor"]
+    ) -> Iterator[Callable[..., Any]]:
+        """The experts of a node over a compacted stack, through the implementation that the options chose.
+
+        Args:
+            node: module path.
+            path: of the experts' module inside it.
+            weights: parameter of the experts -> tensor [n, ...] of the n experts that are there.
+
+        Yields:
+            A function of hidden states [T, H], ids [T, k] out of 0 to n - 1 and weights [T, k].
+
+        Raises:
+            StackError: see `module` and `day0_worker.expert_stack.compacted`.
+        """
+        import torch
+
+        self.module(node)
+        with compacted(self.module(f"{node}.{path}"), weights, self.device) as forward:
+
+            def run(hidden: torch.Tensor, ids: torch.Tensor, chosen: torch.Tensor) -> Any:
+                with torch.no_grad(), self._ways.active():
+                    return forward(hidden, ids, chosen)
+
+            yield run
 
     def cache(self, state: str) -> Any:
         """The sequence's cache, made on first use as the model family wants it."""
@@ -224,37 +306,9 @@ class NodeModules:
         """Drops the sequence's cache."""
         self._caches.pop(state, None)
 
-    def _compute_buffers(self, node: str, module: "torch.nn.Module") -> None:
-        """Makes buffers that no checkpoint holds (rotary frequencies) as `from_pretrained` does."""
-        import torch
-        from transformers import initialization
-
-        owners = _owners(self.model)
-        with torch.no_grad(), initialization.guard_torch_init_functions():
-            for path, part in module.named_modules(prefix=node):
-                computed = {name: part._buffers.get(name) for name in part._non_persistent_buffers_set}
-                empty = {name: value for name, value in computed.items() if value is not None}
-                if not any(value.is_meta for value in empty.values()):
-                    continue
-                for name, value in empty.items():
-                    part._buffers[name] = torch.empty_like(value, device=self.device)
-                for tensor in part.state_dict(keep_vars=True).values():
-                    tensor._is_hf_initialized = True  # computed buffers only, no random weights
-                _owner(owners, path)._init_weights(part)
-
-
-def _owners(model: Any) -> List[Tuple[str, Any]]:
-    """The model and the models inside it, innermost last; each initialises what lies below it."""
-    from transformers import PreTrainedModel
-
-    return [(path, part) for path, part in model.named_modules() if isinstance(part, PreTrainedModel)]
-
-
-def _owner(owners: Sequence[Tuple[str, Any]], path: str) -> Any:
-    inside = [
-        part for prefix, part in owners if not prefix or path == prefix or path.startswith(f"{prefix}.")
-    ]
-    return inside[-1]
+    def forget_all(self) -> None:
+        """Drops all caches."""
+        self._caches.clear()
 
 
 def new_cache(model: Any) -> Any:

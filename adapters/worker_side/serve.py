@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Tuple
 from day0_worker import describing, failures, frames, guardian
 from day0_worker.batches import OperatorJob, OperatorResult
 from day0_worker.measure import Measure
+from day0_worker.part_verbs import PartVerbs
 from day0_worker.ranks import thread_count
 from day0_worker.stack import STACK_API, NodeRun, Stack, StackError
 from day0_worker.workarounds import announce
@@ -36,6 +37,7 @@ def main(requests: int, answers: int, sources: str) -> None:
         server = _Server(source, sink, sources)
         while server.serve_one():
             pass
+        server.close()
 
 
 def load_stack(reference: str, sources: str) -> type:
@@ -80,6 +82,7 @@ class _Server:
     def __init__(self, source: BinaryIO, sink: BinaryIO, sources: str) -> None:
         self._source, self._sink, self._sources = source, sink, sources
         self._stack: Optional[Stack] = None
+        self._paused: Optional[PartVerbs] = None
         self._verbs: Dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Result]] = {
             "hello": self._hello,
             "ping": lambda request, tensors: ({}, {}),
@@ -88,6 +91,9 @@ class _Server:
             "prepare": self._prepare,
             "run": self._run,
             "observe": self._observe,
+            "resume": lambda request, tensors: self._parts().resume(request, tensors),
+            "run_experts": self._run_experts,
+            "drop": lambda request, tensors: self._parts().drop(request.get("keys")),
             "report": lambda request, tensors: (self._loaded().report(request["handle"]), {}),
             "forget": self._forget,
             "run_op": self._run_op,
@@ -153,6 +159,16 @@ class _Server:
             data += piece
         return data
 
+    def close(self) -> None:
+        """Ends runs that stand still."""
+        if self._paused is not None:
+            self._paused.close()
+
+    def _parts(self) -> PartVerbs:
+        if self._paused is None:
+            self._paused = PartVerbs(self._loaded())
+        return self._paused
+
     def _loaded(self) -> Stack:
         if self._stack is None:
             raise StackError("the worker was not told its stack yet; say hello first", "unsupported")
@@ -194,6 +210,8 @@ class _Server:
 
     def _run(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
         job, ways = self._node_run(request, tensors), self._loaded().ways
+        if job.pause:
+            return self._parts().start(job)
         return self._measured(lambda stack: ways.returned(job.node, stack.run(job)))
 
     def _observe(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
@@ -221,7 +239,19 @@ class _Server:
             weights = {name: evaluate(expression, tensors) for name, expression in expressions.items()}
         node, ways = request["node"], self._loaded().ways
         args, kwargs = ways.received(node, (args, kwargs))
-        return NodeRun(request["handle"], node, weights, args, kwargs, request["state"])
+        pause = request.get("pause") or ""
+        job = NodeRun(request["handle"], node, weights, args, kwargs, request["state"], pause=pause)
+        self._parts().make_way(job)
+        return job
+
+    def _run_experts(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        from day0_worker.trees import decode
+        from day0_worker.weights import evaluate
+
+        args = decode(request["tree"], tensors)
+        weights = {name: evaluate(expression, tensors) for name, expression in request["weights"].items()}
+        job = NodeRun(request["handle"], request["node"], weights, args, {}, None, experts=request["experts"])
+        return self._measured(lambda stack: stack.run(job))
 
     def _forget(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
         self._loaded().forget(request["state"])

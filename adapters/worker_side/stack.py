@@ -49,6 +49,10 @@ class NodeRun:
         args: positional arguments.
         kwargs: keyword arguments.
         state: name of the sequence whose cache belongs to this run, or None.
+        pause: module path inside the node of experts; the run stands still where they are called, and their
+            parameters are not among the weights. The worker makes this run in a thread of its own.
+        experts: module path inside the node of experts that are all that is to be run; weights are those of
+            their parameters, stacks of as many experts as are there, args hidden states, ids and weights.
     """
 
     handle: str
@@ -57,6 +61,8 @@ class NodeRun:
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     state: Optional[str]
+    pause: str = ""
+    experts: str = ""
 
 
 class Stack:
@@ -80,6 +86,8 @@ class Stack:
             `acme_torch`; empty: the module of the stack's class, which needs Day0.
         ways: ways around that the target names; a stack takes operators from them and runs nodes, models and
             exports inside of them.
+        run_may_stand_still: whether `run`, though the class overrides it, heeds `pause` and `experts` of its
+            job, and another run may begin and end before the first goes on.
         patience: seconds that one step of `run_ops` may take before the worker ends itself; 0: for ever.
     """
 
@@ -91,6 +99,7 @@ class Stack:
     reference = ""
     sources = ""
     threads = 0
+    run_may_stand_still = False
     patience = 0.0
 
     def __init__(self, device: str, count: int, dtype: Optional[str], options: Mapping[str, str]) -> None:

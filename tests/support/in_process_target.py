@@ -16,12 +16,13 @@ from day0.adapters.base.target import (
     Fragment,
     Generation,
     LoadReport,
+    Paused,
     TargetDescription,
 )
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint
 from day0.adapters.targets.eager import EagerStack
-from day0_worker import NodeRun, StackError, trees
+from day0_worker import NodeRun, StackError, parts, trees
 from day0_worker.weights import evaluate
 
 Fault = Callable[[torch.Tensor], torch.Tensor]
@@ -63,7 +64,7 @@ class InProcessTarget:
         self,
         text: str,
         faults: Mapping[str, Fault] | None = None,
-        capabilities: Sequence[str] = ("op", "fragment", "model", "generate"),
+        capabilities: Sequence[str] = ("op", "fragment", "parts", "model", "generate"),
     ) -> None:
         self.spec = TargetSpec.parse(text)
         self.timeout = 60.0
@@ -96,13 +97,67 @@ class InProcessTarget:
             output = self._stack.run(NodeRun(handle, node, tensors, args, kwargs, state))
         except StackError as error:
             raise RemoteError(str(error), kind=error.kind, type_name="StackError") from error
+        return self._answer(node, output)
+
+    def _answer(self, node: str, output: Any) -> Answer:
         if node in self.faults:
             try:
                 output = _changed(output, self.faults[node])
             except WorkerCrashed:
+                self.close()
                 self._start()
                 raise
         return Answer(Call(*trees.encode(output)), 0.001, 1000, {}, ())
+
+    def start(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        pause: str,
+        state: str | None = None,
+    ) -> Answer | Paused:
+        self.runs.append(node)
+        args, kwargs = trees.decode_arguments(inputs.tree, inputs.tensors)
+        tensors = {name: evaluate(expression, {}) for name, expression in weights.items()} or None
+        job = NodeRun(handle, node, tensors, args, kwargs, state, pause=pause)
+        return self._came(node, lambda: self._standing.start(lambda: self._stack.run(job)))
+
+    def resume(self, key: str, output: torch.Tensor) -> Answer | Paused:
+        return self._came(self._nodes[key], lambda: self._standing.resume(key, output))
+
+    def _came(self, node: str, go: Callable[[], Any]) -> Answer | Paused:
+        try:
+            value = go()
+        except StackError as error:
+            raise RemoteError(str(error), kind=error.kind, type_name="StackError") from error
+        if not isinstance(value, parts.Paused):
+            return self._answer(node, value)
+        self._nodes[value.key] = node
+        measured = Answer(Call(None, {}), 0.001, 1000, {}, ())
+        return Paused(value.key, value.hidden, value.ids, value.weights, measured=measured)
+
+    def run_experts(
+        self,
+        handle: str,
+        node: str,
+        experts: str,
+        weights: Mapping[str, Any],
+        hidden: torch.Tensor,
+        ids: torch.Tensor,
+        chosen: torch.Tensor,
+    ) -> Answer:
+        tensors = {name: evaluate(expression, {}) for name, expression in weights.items()}
+        job = NodeRun(handle, node, tensors, [hidden, ids, chosen], {}, None, experts=experts)
+        return Answer(Call(*trees.encode(self._stack.run(job))), 0.001, 1000, {}, ())
+
+    def drop(self, keys: Sequence[str] | None = None) -> None:
+        self._standing.drop(keys)
+
+    def forget(self, state: str) -> None:
+        self._stack.forget(state)
 
     def load(self, folder: str, *, dtype: str) -> LoadReport:
         said = self._stack.load(folder, dtype)
@@ -129,10 +184,12 @@ class InProcessTarget:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Nothing was started."""
+        self._standing.drop()
 
     def _start(self) -> None:
         self._stack = EagerStack(self.spec.device, 1, self.spec.dtype, self.spec.options)
+        self._standing = parts.PausedRuns()
+        self._nodes: dict[str, str] = {}
 
 
 def _changed(output: Any, fault: Fault) -> Any:
