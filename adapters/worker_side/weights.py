@@ -4,16 +4,18 @@ A leaf is `{"file": PATH, "offset": O, "dtype": D, "shape": S}`, read through a 
 byte is touched, or `{"value": NAME}`, a tensor that came with the request. Operations: `{"stack": [..],
 "dim": d}`, `{"cat": [..], "dim": d}`, `{"chunk": X, "index": i, "of": n, "dim": d}`, `{"narrow": X, "dim": d,
 "start": s, "length": l}`, `{"transpose": X, "dims": [a, b]}`, `{"reshape": X, "shape": S}`,
-`{"dequantize": "fp8_block", "weight": X, "scale": Y, "block": [rows, columns]}`.
+`{"dequantize": SCHEME, "weight": X, "scale": Y, ...}` (schemes and their keys: `day0_worker.dequantise`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from day0_worker.dequantise import PARTS, dequantise, dequantised_shape
 from day0_worker.dtypes import torch_dtype
 from day0_worker.stack import StackError
 
@@ -27,7 +29,7 @@ _MAX_DEPTH = 16
 def evaluate(expression: Any, values: Values, dtype: Optional["torch.dtype"] = None) -> "torch.Tensor":
     """The parameter that the expression describes.
 
-    The result is filled in place, so peak memory is the result plus one block row of a dequantised leaf.
+    The result is filled in place, so peak memory is the result plus a few tiles of a dequantised leaf.
 
     Args:
         expression: JSON tree as described above.
@@ -42,7 +44,7 @@ def evaluate(expression: Any, values: Values, dtype: Optional["torch.dtype"] = N
     """
     import torch
 
-    try:
+    with _explained(expression):
         _check_depth(expression, 0)
         if "file" in expression or "value" in expression:
             leaf = _leaf(expression, values)
@@ -51,6 +53,57 @@ def evaluate(expression: Any, values: Values, dtype: Optional["torch.dtype"] = N
         result = torch.empty(shape, dtype=dtype or _dtype(expression, values))
         _fill(result, expression, values)
         return result
+
+
+def evaluate_into(out: "torch.Tensor", expression: Any, values: Values) -> None:
+    """Fills `out`, of the expression's shape and any floating dtype, with the parameter.
+
+    Raises:
+        StackError: see `evaluate`.
+    """
+    with _explained(expression):
+        _check_depth(expression, 0)
+        if list(out.shape) != _shape(expression, values):
+            raise ValueError(f"shape {_shape(expression, values)} where {list(out.shape)} is needed")
+        _fill(out, expression, values)
+
+
+def described(expression: Any, values: Values) -> Tuple[List[int], "torch.dtype"]:
+    """Shape and dtype of what `evaluate` gives; reads nothing.
+
+    Raises:
+        StackError: see `evaluate`.
+    """
+    with _explained(expression):
+        _check_depth(expression, 0)
+        return _shape(expression, values), _dtype(expression, values)
+
+
+class LazyWeights(Mapping[str, "torch.Tensor"]):
+    """Parameters by name, each evaluated anew whenever it is asked for, so that none stays beside the others.
+
+    Args:
+        expressions: parameter -> expression.
+        values: see `evaluate`.
+    """
+
+    def __init__(self, expressions: Mapping[str, Any], values: Values) -> None:
+        self._expressions, self._values = expressions, values
+
+    def __getitem__(self, name: str) -> "torch.Tensor":
+        return evaluate(self._expressions[name], self._values)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._expressions)
+
+    def __len__(self) -> int:
+        return len(self._expressions)
+
+
+@contextlib.contextmanager
+def _explained(expression: Any) -> Iterator[None]:
+    try:
+        yield
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise StackError(f"weight expression is malformed: {error!r} in {str(expression)[:200]}") from error
 
@@ -105,7 +158,7 @@ def _parts(expression: Mapping[str, Any]) -> List[Any]:
             raise TypeError("stack and cat need a list of at least one part")
         return parts
     if "dequantize" in expression:
-        return [expression["weight"], expression["scale"]]
+        return [expression[key] for key in PARTS if key in expression]
     return [expression[key] for key in ("chunk", "narrow", "transpose", "reshape") if key in expression]
 
 
@@ -114,6 +167,8 @@ def _shape(expression: Mapping[str, Any], values: Values) -> List[int]:
         return list(values[expression["value"]].shape)
     if "file" in expression:
         return list(expression["shape"])
+    if "dequantize" in expression:
+        return dequantised_shape(expression, lambda part: _shape(part, values))
     shape = _shape(_parts(expression)[0], values)
     if "stack" in expression:
         shape.insert(range(len(shape) + 1)[expression["dim"]], len(expression["stack"]))
@@ -131,7 +186,7 @@ def _shape(expression: Mapping[str, Any], values: Values) -> List[int]:
     elif "transpose" in expression:
         first, second = expression["dims"]
         shape[first], shape[second] = shape[second], shape[first]
-    elif "dequantize" not in expression:
+    else:
         raise ValueError(f"no known operation among {sorted(expression)}")
     return shape
 
@@ -178,27 +233,10 @@ def _fill(out: "torch.Tensor", expression: Mapping[str, Any], values: Values) ->
     elif "transpose" in expression:
         _fill(out.transpose(*expression["dims"]), expression["transpose"], values)
     else:
-        _dequantize(out, expression, values)
+        dequantise(out, expression, lambda part: evaluate(part, values))
 
 
 def _copy(out: "torch.Tensor", source: "torch.Tensor") -> None:
     if out.shape != source.shape:  # copy_ would broadcast
         raise ValueError(f"a part has shape {list(source.shape)} where {list(out.shape)} is needed")
     out.copy_(source)
-
-
-def _dequantize(out: "torch.Tensor", expression: Mapping[str, Any], values: Values) -> None:
-    """Weight times the scale of its block, in fp32; blocks at the edges may be ragged."""
-    if expression["dequantize"] != "fp8_block":
-        raise ValueError(f"scheme {expression['dequantize']!r} cannot be dequantised")
-    rows, columns = expression["block"]
-    weight = evaluate(expression["weight"], values)
-    scale = evaluate(expression["scale"], values).float()
-    if weight.dim() != 2 or list(scale.shape) != [
-        -(-weight.shape[0] // rows),
-        -(-weight.shape[1] // columns),
-    ]:
-        raise ValueError(f"scale {list(scale.shape)} does not fit weight {list(weight.shape)}")
-    for index, row_scale in enumerate(scale.repeat_interleave(columns, dim=1)[:, : weight.shape[1]]):
-        part = slice(index * rows, (index + 1) * rows)
-        out[part].copy_(weight[part].float() * row_scale)

@@ -1,0 +1,171 @@
+"""Matrices filled tile by tile on several threads, in blocks that share a scale."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple
+
+from day0_worker.packed_numbers import Numbers, Tile
+
+if TYPE_CHECKING:
+    import torch
+
+Product = Callable[[Tile], Tuple["torch.Tensor", "torch.Tensor"]]
+"""Two tensors in fp32 whose product is the result of a tile."""
+
+_TILE = 32_000
+"""Elements of a tile. Torch spreads operators of 32,768 or more (`at::internal::GRAIN_SIZE`) over threads of
+its own; here each thread takes tiles that stay in its cache."""
+_NARROW = 256  # columns of a tile that is turned before it is written, so that whole cache lines are filled
+_ALONE = 2**19  # elements below which starting threads does not pay
+
+
+def fill_by_blocks(
+    out: "torch.Tensor",
+    numbers: Numbers,
+    power: int,
+    block: Tuple[int, int],
+    parts: Mapping[str, "torch.Tensor"],
+    unit: int = 1,
+) -> None:
+    """Fills `out` with (numbers * 2^power - zero point of the block) * scale of the block, in fp32.
+
+    Args:
+        out: [rows, columns].
+        numbers: see `Numbers`.
+        power: see above.
+        block: rows and columns that share a scale; those at the edges are cut off.
+        parts: `scale` and maybe `zero_point`, one entry a block.
+        unit: tiles begin at columns that are multiples of this.
+
+    Raises:
+        ValueError: there are more or fewer entries than blocks.
+    """
+    if min(block) < 1:
+        raise ValueError(f"blocks of {list(block)}")
+    rows, columns = (min(size, max(1, length)) for size, length in zip(block, out.shape))  # noqa: B905  # 3.9
+    grid = [-(-out.shape[0] // rows), -(-out.shape[1] // columns)]
+    scale, zero = _as_grid(parts["scale"], grid), None
+    if "zero_point" in parts:
+        zero = _as_grid(parts["zero_point"], grid)
+    folded = scale * 2.0**power if zero is None and _leaves_room(scale) else None
+
+    def make(turned: bool) -> Product:
+        spread = _Spread(scale if folded is None else folded, (rows, columns), turned)
+        zeros = None if zero is None else _Spread(zero, (rows, columns), turned)
+
+        def work(tile: Tile) -> Tuple["torch.Tensor", "torch.Tensor"]:
+            value = numbers(tile)
+            value = (value.t().contiguous() if turned else value).float()
+            if folded is None:
+                value.mul_(2.0**power)
+            if zeros is not None:
+                value.sub_(zeros.over(tile))
+            return value, spread.over(tile)
+
+        return work
+
+    fill_in_tiles(out, make, block_rows=rows, unit=unit)
+
+
+def fill_in_tiles(
+    out: "torch.Tensor",
+    make: Callable[[bool], Product],
+    *,
+    block_rows: int = 1,
+    unit: int = 1,
+    row_unit: int = 1,
+) -> None:
+    """Fills `out` with products, tile by tile.
+
+    Args:
+        out: [rows, columns], of any strides.
+        make: gives each share of the tiles a function of its own, whose results are turned around their
+            diagonal where it is told so.
+        block_rows: no tile crosses a multiple of it; 1: tiles may.
+        unit: tiles begin at columns that are multiples of this.
+        row_unit: tiles begin at rows that are multiples of this.
+    """
+    import torch
+
+    turned = out.stride(1) != 1
+
+    def run(share: Sequence[Tile]) -> None:
+        work = make(turned)
+        for tile in share:
+            top, bottom, left, right = tile
+            place, (one, other) = out[top:bottom, left:right], work(tile)
+            torch.mul(one, other, out=place.t() if turned else place)
+
+    tiles = _tiles(out, turned, block_rows, unit, row_unit)
+    threads = 1 if out.numel() < _ALONE else min(torch.get_num_threads(), len(tiles), os.cpu_count() or 1)
+    if threads == 1:
+        run(tiles)
+        return
+    size = -(-len(tiles) // (threads * 4))
+    with ThreadPoolExecutor(threads, thread_name_prefix="day0-dequantise") as pool:
+        shares = [pool.submit(run, tiles[start : start + size]) for start in range(0, len(tiles), size)]
+        for share in shares:
+            share.result()
+
+
+def _tiles(out: "torch.Tensor", turned: bool, block_rows: int, unit: int, row_unit: int) -> List[Tile]:
+    rows, columns = out.shape
+    if not out.numel():
+        return []
+    width = min(columns, _NARROW if turned else _TILE)
+    width = columns if width == columns else max(1, width // unit) * unit
+    height = max(1, _TILE // width // row_unit) * row_unit
+    step = rows if block_rows == 1 else block_rows
+    return [
+        (top, min(top + height, start + step, rows), left, min(left + width, columns))
+        for start in range(0, rows, step)
+        for left in range(0, columns, width)
+        for top in range(start, min(start + step, rows), height)
+    ]
+
+
+def _as_grid(part: "torch.Tensor", grid: Sequence[int]) -> "torch.Tensor":
+    """The entries as a matrix in fp32; one for a row, or for all, may come with fewer dimensions."""
+    shapes = [list(grid)] + ([[grid[0]]] if grid[1] == 1 else []) + ([[]] if list(grid) == [1, 1] else [])
+    if list(part.shape) not in shapes:
+        raise ValueError(f"{list(part.shape)} scales or zero points where {list(grid)} are needed")
+    return part.float().reshape(list(grid))
+
+
+def _leaves_room(scale: "torch.Tensor") -> bool:
+    """Whether each scale times a small power of two is exact and finite."""
+    size = scale.abs()
+    return bool(((size == 0) | ((size >= 2.0**-100) & (size <= 2.0**100))).all())
+
+
+class _Spread:
+    """Entries of a grid over the elements of tiles; those of the last tile are kept.
+
+    Args:
+        grid: one entry a block.
+        block: rows and columns of a block.
+        turned: whether tiles are turned around their diagonal.
+    """
+
+    def __init__(self, grid: "torch.Tensor", block: Tuple[int, int], turned: bool) -> None:
+        self._grid, self._block, self._turned = grid, block, turned
+        self._key: Optional[Tuple[int, int, int]] = None
+        self._kept: Any = None
+
+    def over(self, tile: Tile) -> "torch.Tensor":
+        """What broadcasts over the tile; no tile may cross blocks of more than one row."""
+        top, bottom, left, right = tile
+        rows, columns = self._block
+        key = (top // rows, left, right)
+        if rows == 1 or key != self._key:
+            first, last = left // columns, (right - 1) // columns + 1
+            part = self._grid[top // rows : (bottom - 1) // rows + 1, first:last]
+            part = part.t() if self._turned else part
+            if last - first > 1:
+                along, begin = 0 if self._turned else 1, left - first * columns
+                part = part.repeat_interleave(columns, along).narrow(along, begin, right - left)
+            self._key, self._kept = key, part
+        result: torch.Tensor = self._kept
+        return result
