@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from day0.adapters.base.target import TopK
 from day0.adapters.base.values import json_number
 
 from .. import thresholds
@@ -32,25 +33,12 @@ class Choice:
     """What one arm's router gave its experts.
 
     Attributes:
-        ids: [tokens, k], the expert of each slot.
+        ids: [tokens, k], the expert of each slot; the number of experts stands for none.
         weights: [tokens, k], its weight.
     """
 
     ids: Tensor
     weights: Tensor
-
-
-@dataclass(frozen=True)
-class TopK:
-    """One choice of the k largest on the way to a router's answer.
-
-    Attributes:
-        scores: [tokens, experts], or [tokens, groups], or [tokens, groups, experts of one].
-        k: how many were chosen of the last dimension.
-    """
-
-    scores: Tensor
-    k: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +95,7 @@ def account(
             )
     ours, theirs = _members(reference.ids, experts), _members(target.ids, experts)
     counted = torch.ones(len(ours)).bool() if rows is None else rows.reshape(-1).bool().cpu()
-    invalid = ((target.ids < 0) | (target.ids >= experts)).any(1).cpu() & counted
+    invalid = ((target.ids < 0) | (target.ids > experts)).any(1).cpu() & counted
     same = (ours == theirs).all(1) & ~invalid
     flips = ~same & counted
     explained, certain, reason = _explained(reference, target, noise, reference_scores, noise_scores, ours)
@@ -155,7 +143,7 @@ def _explained(
 ) -> tuple[Tensor, bool, str]:
     """Whether rounding explains each token's flip, whether that is certain, and why not."""
     experts = ours.shape[1]
-    final = _pair(reference_scores, noise_scores, (len(ours), experts))
+    final = _pair(reference_scores, noise_scores, len(ours), experts)
     if final is not None:
         return _by_scores(final, reference_scores, noise_scores, target, ours), True, ""
     if noise is not None:
@@ -178,7 +166,7 @@ def _by_scores(
     excused, explained = torch.zeros_like(ours), torch.ones(tokens).bool()
     grouped = _groups(reference_scores, noise_scores, tokens, experts)
     if grouped is not None:
-        width = experts // grouped[0].scores.shape[1]
+        width = experts // grouped[0].scores.shape[-1]
         chosen, sets = _numbers(grouped[0]), [_best(_numbers(one), one.k) for one in grouped]
         allowed = (sets[0] & sets[1]).repeat_interleave(width, 1)
         entered = came.reshape(tokens, -1, width).any(2) & ~sets[0]
@@ -266,7 +254,8 @@ def _dense(choice: Choice, experts: int) -> Tensor:
 
 
 def _numbers(choice: TopK) -> Tensor:
-    return choice.scores.to("cpu", torch.float64)
+    """[tokens, n] what was chosen from."""
+    return choice.scores.reshape(-1, choice.scores.shape[-1]).to("cpu", torch.float64)
 
 
 def _best(scores: Tensor, k: int) -> Tensor:
@@ -275,10 +264,10 @@ def _best(scores: Tensor, k: int) -> Tensor:
 
 
 def _pair(
-    reference: Sequence[TopK], noise: Sequence[TopK], shape: tuple[int, int]
+    reference: Sequence[TopK], noise: Sequence[TopK], tokens: int, width: int
 ) -> tuple[TopK, TopK] | None:
-    """The last choice from scores of that shape, in both arms."""
-    found = [[one for one in arm if tuple(one.scores.shape) == shape] for arm in (reference, noise)]
+    """The last choice from so many numbers a token, in both arms."""
+    found = [[one for one in arm if _fits(one, tokens, width)] for arm in (reference, noise)]
     return (found[0][-1], found[1][-1]) if all(found) else None
 
 
@@ -286,9 +275,13 @@ def _groups(
     reference: Sequence[TopK], noise: Sequence[TopK], tokens: int, experts: int
 ) -> tuple[TopK, TopK] | None:
     """The choice of groups: of fewer things than experts, which share the experts out among them."""
-    sizes = [one.scores.shape[1] for one in reference if one.scores.dim() == 2]
-    fitting = [size for size in sizes if 1 < size < experts and experts % size == 0]
-    return _pair(reference, noise, (tokens, fitting[-1])) if fitting else None
+    widths = [one.scores.shape[-1] for one in reference if _fits(one, tokens, one.scores.shape[-1])]
+    fitting = [width for width in widths if 1 < width < experts and experts % width == 0]
+    return _pair(reference, noise, tokens, fitting[-1]) if fitting else None
+
+
+def _fits(choice: TopK, tokens: int, width: int) -> bool:
+    return choice.scores.shape[-1] == width and choice.scores.numel() == tokens * width
 
 
 def _busiest(load: Tensor) -> dict[str, int]:

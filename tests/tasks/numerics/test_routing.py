@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from day0.adapters.base.target import TopK
 from day0.tasks.numerics.routing import (
     INVALID,
     NO_MARGINS,
     NO_SCORES,
     Account,
     Choice,
-    TopK,
     account,
     forced_weights,
 )
@@ -26,6 +26,10 @@ def chosen(scores: Tensor, k: int = K) -> Choice:
     return Choice(best.indices, best.values / best.values.sum(1, keepdim=True))
 
 
+def picked(scores: Tensor, k: int) -> TopK:
+    return TopK(scores, k, scores.topk(k, -1).indices)
+
+
 def logits(seed: int = 0, tokens: int = TOKENS) -> Tensor:
     torch.manual_seed(seed)
     return torch.randn(tokens, EXPERTS)
@@ -34,7 +38,7 @@ def logits(seed: int = 0, tokens: int = TOKENS) -> Tensor:
 def told(scores: Tensor, target: Choice, *, noise_seed: int = 1, known: bool = True) -> Account:
     torch.manual_seed(noise_seed)
     noisy = scores + SIGMA * torch.randn_like(scores)
-    calls = {"reference_scores": [TopK(scores, K)], "noise_scores": [TopK(noisy, K)]} if known else {}
+    calls = {"reference_scores": [picked(scores, K)], "noise_scores": [picked(noisy, K)]} if known else {}
     return account("model.layers.0", chosen(scores), target, experts=EXPERTS, noise=chosen(noisy), **calls)
 
 
@@ -118,7 +122,7 @@ def test_experts_that_there_are_not_and_experts_named_twice() -> None:
     scores = logits()
     ours = chosen(scores)
     ids = ours.ids.clone()
-    ids[0, 0], ids[1, 0], ids[2, 0] = -1, EXPERTS, ids[2, 1]
+    ids[0, 0], ids[1, 0], ids[2, 0] = -1, EXPERTS + 1, ids[2, 1]
     found = told(scores, Choice(ids, ours.weights))
     assert found.facts.unexplained == 3
     assert found.facts.reason == INVALID
@@ -134,9 +138,9 @@ def grouped(scores: Tensor, groups: int = 4, kept: int = 2) -> tuple[Choice, lis
     final = scores.masked_fill(~mask.repeat_interleave(parts.shape[2], 1), 0.0)
     best = final.topk(K, 1).indices
     return Choice(best, scores.gather(1, best)), [
-        TopK(parts, 2),
-        TopK(by_group, kept),
-        TopK(final, K),
+        picked(parts, 2),
+        picked(by_group, kept),
+        picked(final, K),
     ]
 
 
