@@ -106,6 +106,61 @@ NUMERICS_KEEP_BYTES = 2 * 2**30
 """Memory in which the reference may keep its fp32 weights while it continues the prompt (it needs twice their
 size)."""
 
+# --- numerics: whether the reference itself is right -------------------------------------------------------
+
+REFERENCE_AGREES = 1e-4
+"""Largest relative L2 of a position's logits, ours against stock `from_pretrained`, both in fp32: the same
+operators in another order of summation and with other experts kernels. Measured: SmolLM2-135M 1.4e-6, tiny
+models of thirteen families 1.8e-6 at most. One unit in the last place of bf16 weights is
+1e-3."""
+
+REFERENCE_ROUTED_SHARE = 0.02
+"""Share of positions of a mixture of experts that may lie beyond: a near-tie of the router within 1e-6 is
+decided by the order of summation, and the tokens after it see it."""
+
+REFERENCE_TOKENS = 128
+"""Tokens on which both are run: the logits before them do not depend on those after, and every weight but
+those of experts that no token takes is used by the first."""
+
+REFERENCE_NATS_PER_CHARACTER = 0.8
+"""Mean negative log-likelihood of a character of the shipped English text, beyond which it is not what a
+language model finds likely. In characters, since tokens of one model are longer than those of another.
+Measured on SmolLM2-135M-Instruct, one of the weakest models that are released (nats per token and per
+character, then per token of the repeated beginning):
+
+    read rightly                             1.94  0.46   0.20
+    fp8 blocks, read rightly                 1.96  0.46   0.23
+    block scales dropped                    16.04  3.80  16.72
+    block scales transposed                 16.02  3.79  14.25
+    block scales inverted                   15.13  3.58  15.91
+    block scales dropped, q only             8.71  2.06   9.01
+    block scale dropped of one of 210       13.15  3.11  13.69
+    q and k swapped (first heads)            8.44  2.00   7.83
+    k and v swapped                         13.52  3.20  15.87
+    k and v swapped, one layer of thirty     4.97  1.18   4.70
+    gate and up swapped                     24.79  5.87  21.14
+    square matrices transposed (o)          11.00  2.61  11.12
+    layers in the order of their names      10.19  2.41   9.84
+    pairs of the rotary embedding wrong      5.31  1.26   5.26
+    no rotary embedding                      5.14  1.22   5.16
+    rotary scaling of 4 where there is none  3.63  0.86   3.46
+    rotary base 1,000 for 100,000            2.46  0.58   2.87
+    embedding's rows off by one              9.10  2.15   0.73
+    not seen: o of one layer transposed      2.14  0.51   0.23
+    not seen: two neighbouring layers        2.08  0.49   0.24
+    not seen: rotary base 10,000             2.01  0.48   0.14
+    random weights                          10.98  2.60  11.02"""
+
+REFERENCE_COPIED_SHARE = 0.5
+"""A model that reads what stands before needs for the repeated beginning less than half of what it needed for
+the text (measured: a tenth; every fault above that touches attention: 0.75 to 1.2). So English that is
+unlikely together with a repetition that is no likelier is a fault of reading, while English that is unlikely
+alone may be a model of another language."""
+
+REFERENCE_WORSE_THAN_UNIFORM = 1.0
+"""Nats per token above the uniform distribution's, beyond which trained weights are read wrongly whatever the
+model's language: training makes a model at least as cautious as that on text it does not know."""
+
 # --- reports: what counts as a change between two runs -----------------------------------------------------
 # Facts are equal for equal inputs, so under one fingerprint any change is one; the band serves comparisons
 # across versions, whose kernels round in another order.

@@ -140,4 +140,25 @@ ENTRIES: tuple[Entry, ...] = (
         remedy="Check the weights named by the nodes; compare again on a release in which they are not zero.",
         undecided="unverified",
     ),
+    Entry(
+        code="NUM020",
+        title="Reference itself wrong",
+        severity="error",
+        meaning="The reference does not give what stock transformers gives for the same files, finds plain "
+        "text less likely than a model that was read rightly can, or does not say what the publisher's "
+        "samples say. Weights are then read wrongly, and a target that reads them in the same way is wrong "
+        "with it.",
+        remedy="Report it with the message: the mapping of names, a block scale or a conversion is at fault, "
+        "and no figure of the comparison means anything until it is corrected.",
+    ),
+    Entry(
+        code="NUM021",
+        title="Reference not proved right",
+        severity="warning",
+        meaning="Neither stock transformers, nor the likelihood of text, nor a published sample could show "
+        "that the reference is right; the target may agree with a reference that is wrong.",
+        remedy="Give more memory, so that stock transformers can load the release, or the publisher's sample "
+        "outputs with --samples.",
+        undecided="unverified",
+    ),
 )
