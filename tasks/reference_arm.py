@@ -202,6 +202,11 @@ class Arm:
         finally:
             self.seconds += time.perf_counter() - began
 
+    @property
+    def modules(self) -> NodeModules:
+        """The model's modules, for whoever listens to what goes on inside a node."""
+        return self._modules
+
     def cache(self, state: str) -> Any:
         """A copy of the sequence's cache as it stands, for the glue of the next walk to read."""
         return copy.deepcopy(self._modules.cache(state))

@@ -19,7 +19,7 @@ from day0.adapters.base.errors import (
     WorkerTimeout,
 )
 from day0.adapters.base.skeleton import Node, Skeleton
-from day0.adapters.base.target import Answer, Call, Fragment, Paused, Target
+from day0.adapters.base.target import Answer, Call, Fragment, Observation, Paused, Target
 
 from .confirmed import confirmed
 from .target_runs import History, Run, experts_output
@@ -164,6 +164,44 @@ class TargetNodes:
             return experts_output(node, answer.outputs, hidden)
 
         return self._tried((node.kind, mode), attempt)
+
+    def observe(
+        self,
+        node: Node,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        mode: str,
+        state: str | None = None,
+        limit: int,
+    ) -> Observation:
+        """Runs one node and says which operators that called.
+
+        Args:
+            node: see `run`.
+            weights: see `run`; all of them.
+            inputs: see `run`.
+            mode: see `run`.
+            state: see `run`; a worker that died since the cache was filled is not told again.
+            limit: bytes of tensors beyond which values are left out.
+
+        Raises:
+            WorkerError: the worker failed or died.
+            UnsupportedError: the target cannot be observed.
+        """
+        self._drop(list(self._standing))
+        handle, self._loaded = self._prepared(node, inputs, mode), ""
+        seen = self._asked(
+            lambda: self._target.observe(handle, node.name, weights, inputs, state=state, limit=limit)
+        )
+        self._loaded = f"{handle} {node.name}"
+        return seen
+
+    def forget(self, state: str) -> None:
+        """Drops the caches of a sequence, and what a fresh worker would be told of it."""
+        self._history.forget(state)
+        self._alive = {key for key in self._alive if key[1] != state}
+        self._told(partial(self._target.forget, state))
 
     def forget_all(self) -> None:
         """Drops all caches and all runs that stand still."""
