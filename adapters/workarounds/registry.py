@@ -8,6 +8,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from day0_worker.workarounds import BUILT_IN
 from day0_worker.workarounds import Workaround as WorkerSide
 
 from ..base.entry_points import sound_references
@@ -42,15 +43,16 @@ def named_in(spec: TargetSpec) -> Mapping[str, str]:
     wanted = [way.partition(":")[0] for way in spec.options.get("with", "").split(",") if way]
     if not wanted:
         return {}
-    known, troubles = sound_references(GROUP, _WHAT)
+    installed, troubles = sound_references(GROUP, _WHAT)
+    known = {**installed, **BUILT_IN}
     for name in wanted:
         if name in troubles and name not in known:
             raise InputError(troubles[name][0], code="E176", remedy=troubles[name][1])
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3)
+            near = difflib.get_close_matches(name, installed, n=3)
             raise InputError(
                 f"no installed package offers the way around {name!r}; there are "
-                f"{', '.join(sorted(known)) or 'none'}",
+                f"{', '.join(sorted(installed)) or 'none'}",
                 code="E177",
                 remedy=f"Install the package that offers it (entry point group {GROUP})."
                 + (f" Did you mean {' or '.join(near)}?" if near else ""),
@@ -65,7 +67,7 @@ def load(way: str) -> Workaround:
         InputError: E177, there is none of that name, or it cannot be imported.
     """
     name, _, argument = way.partition(":")
-    reference = references().get(name)
+    reference = {**references(), **BUILT_IN}.get(name)
     if reference is None:
         raise InputError(f"no installed package offers the way around {name!r}", code="E177")
     return _class(name, reference)(argument)

@@ -12,7 +12,10 @@ OPTION = "with"
 
 Function = Callable[..., Any]
 
-_references: Dict[str, str] = {}
+BUILT_IN: Mapping[str, str] = {"bug": "day0_worker.bugs:Bug"}
+"""Name -> `module:Class` of what every worker has without being told: bugs put in on purpose."""
+
+_references: Dict[str, str] = dict(BUILT_IN)
 _loaded: Dict[str, "Workaround"] = {}
 _sources: List[str] = []
 
