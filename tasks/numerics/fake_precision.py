@@ -142,10 +142,10 @@ def _to_format(quotient: Tensor, dtype: str) -> Tensor:
 def _scales(tensor: Tensor, scheme: Scheme, axis: int) -> Tensor:
     """Scale of each element, in a shape that broadcasts to the tensor's."""
     magnitudes = tensor.abs().nan_to_num_(nan=0.0, posinf=0.0)
-    limits = torch.finfo(torch.float32)
+    kind = torch.bfloat16 if scheme.dtype == "int4" else torch.float32
+    limits = torch.finfo(kind)
     scale = _largest(magnitudes, scheme, axis) / SPAN[scheme.dtype]
-    scale = scale.clamp_(limits.tiny, limits.max).float()
-    return scale.bfloat16() if scheme.dtype == "int4" else scale
+    return scale.clamp_(limits.tiny, limits.max).to(kind)
 
 
 def _largest(magnitudes: Tensor, scheme: Scheme, axis: int) -> Tensor:

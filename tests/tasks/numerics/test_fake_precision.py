@@ -102,9 +102,9 @@ def test_errors_stay_within_half_a_step(values: list[float], dtype: str) -> None
     x = torch.tensor(values, dtype=torch.float64)
     once = rounded(x, Scheme(dtype, "channel"))
     largest = float(x.abs().max())
-    # The largest step of the format next to the largest number, over that number; int4's scale is rounded itself.
+    # The step next to the format's largest number, over that number; int4's scale is rounded itself.
     half_step = {"fp8_e4m3": 16 / 448, "fp8_e5m2": 4096 / 57344, "int8": 0.5 / 127, "int4": 0.5 / 7.5}[dtype]
-    slack = 1.04 if dtype == "int4" else 1 + 1e-6
+    slack = 1.06 if dtype == "int4" else 1 + 1e-6
     assert float((once - x).abs().max()) <= half_step * largest * slack + TINY32
     assert torch.all(once * x >= 0)
 
