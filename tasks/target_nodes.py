@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from day0.adapters.base.errors import (
 )
 from day0.adapters.base.skeleton import Node, Skeleton
 from day0.adapters.base.target import Answer, Call, Fragment, Observation, Paused, Target
+from day0_worker.workarounds import OPTION
 
 from .confirmed import confirmed
 from .target_runs import History, Run, experts_output
@@ -41,14 +42,16 @@ class TargetNodes:
         target: with the capability `fragment`.
         skeleton: of the model.
         dtype: short name of weights and activations.
+        ways: ways around, or bugs, with which its nodes are built besides those that the target names.
 
     Attributes:
         seconds: that the target spent executing, by its own clock.
         peak_bytes: highest that any answer named.
     """
 
-    def __init__(self, target: Target, skeleton: Skeleton, dtype: str) -> None:
+    def __init__(self, target: Target, skeleton: Skeleton, dtype: str, ways: Sequence[str] = ()) -> None:
         self._target, self._skeleton, self._dtype = target, skeleton, dtype
+        self._options = {OPTION: ",".join((*_ways_of(target), *ways))} if ways else {}
         self._handles: dict[tuple[str, str], str] = {}
         self._broken: dict[tuple[str, str], Day0Error] = {}
         self._hangs: dict[tuple[str, str], int] = {}
@@ -61,6 +64,14 @@ class TargetNodes:
         self._standing: dict[str, Run] = {}
         self._examples: dict[str, tuple[Call, str]] = {}
         self.seconds, self.peak_bytes = 0.0, 0
+
+    def changed(self, *ways: str) -> TargetNodes:
+        """The same target's nodes built with these ways around or bugs as well.
+
+        The worker keeps the weights of one node: those of this one's are sent anew afterwards.
+        """
+        self._loaded = ""
+        return TargetNodes(self._target, self._skeleton, self._dtype, ways)
 
     @property
     def parts(self) -> bool:
@@ -327,7 +338,7 @@ class TargetNodes:
                 architecture=self._skeleton.architecture,
                 config=self._skeleton.config,
                 dtype=self._dtype,
-                options={},
+                options=self._options,
             )
             try:
                 self._handles[key] = self._asked(lambda: self._target.prepare(fragment, inputs, mode=mode))
@@ -350,3 +361,7 @@ class TargetNodes:
             self._hangs[key] = self._hangs.get(key, 0) + 1
             if self._hangs[key] >= _HANGS_PER_KIND:
                 self._broken[key] = error
+
+
+def _ways_of(target: Target) -> list[str]:
+    return [way for way in target.spec.options.get(OPTION, "").split(",") if way]

@@ -6,12 +6,12 @@ that a port of a model really had; none touches a weight or another node.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Tuple
 
 from day0_worker import bug_attention, bug_experts, bug_positions, bug_weights
 from day0_worker.bug_parts import Changes
 from day0_worker.stack import StackError
-from day0_worker.workarounds import Workaround
+from day0_worker.workarounds import OPTION, Workaround
 
 if TYPE_CHECKING:
     import torch
@@ -90,6 +90,17 @@ def put(model: Any, bug: str, node: str) -> Changes:
         changes.undo()
         raise StackError(f"{node} cannot have the bug {bug}: {reason}", "unsupported")
     return changes
+
+
+def bugs_in(options: Mapping[str, str]) -> Tuple[List[Tuple[str, str]], Dict[str, str]]:
+    """Bugs and their nodes that a target's options name, in order, and the options without them."""
+    ways = [way for way in options.get(OPTION, "").split(",") if way]
+    bugs = [Bug(way.partition(":")[2]) for way in ways if way.partition(":")[0] == Bug.name]
+    if not bugs:
+        return [], dict(options)
+    others = ",".join(way for way in ways if way.partition(":")[0] != Bug.name)
+    plain = {key: value for key, value in options.items() if key != OPTION}
+    return [(bug.bug, bug.node) for bug in bugs], {**plain, **({OPTION: others} if others else {})}
 
 
 def lacking(model: Any, node: str) -> Dict[str, str]:
