@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from day0.adapters.base.target import TopK
 from day0.adapters.base.values import json_number
 
 from .. import thresholds
@@ -39,6 +38,19 @@ class Choice:
 
     ids: Tensor
     weights: Tensor
+
+
+@dataclass(frozen=True)
+class TopK:
+    """One choice of the k largest on the way to a router's answer.
+
+    Attributes:
+        scores: [..., n], tokens first: of experts, of groups, or of the experts of each group.
+        k: how many of the last dimension were chosen.
+    """
+
+    scores: Tensor
+    k: int
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from day0.adapters.base.target import TopK
 from day0.tasks.numerics.routing import (
     INVALID,
     NO_MARGINS,
     NO_SCORES,
     Account,
     Choice,
+    TopK,
     account,
     forced_weights,
 )
@@ -27,7 +27,7 @@ def chosen(scores: Tensor, k: int = K) -> Choice:
 
 
 def picked(scores: Tensor, k: int) -> TopK:
-    return TopK(scores, k, scores.topk(k, -1).indices)
+    return TopK(scores, k)
 
 
 def logits(seed: int = 0, tokens: int = TOKENS) -> Tensor:
