@@ -174,6 +174,15 @@ METRIC_CHANGE_FLOOR = {"rel_l2": 0.0, "gain_score": 6.1, "ratio": 1.0}
 """Below these a measure is rounding noise and may wander: correct targets stayed below a gain score of 6.1,
 and a ratio of 1 is the noise arm's own distance (see numerics above)."""
 
+NUMERICS_HEADROOM_SHOWN = 0.1
+"""Share of the dtype's largest number from which the report lists a node as near to overflow: inputs of ten
+times the magnitude are rare but not unheard of (massive activations, Sun et al. 2024)."""
+
+SIGNATURE_BAND_FACTOR = 3.0
+"""Times its run-to-run band that a node must have moved since the baseline to count as changed. The band is
+one difference of two runs and a move another, so their ratio spreads; an estimate from 64 projections adds
+9 % (standard deviation of a norm, sqrt(2 / 64) / 2)."""
+
 OPERATOR_TOLERANCE: dict[str, float] = {
     "fp64": 1e-10,
     "fp32": 2e-5,

@@ -9,7 +9,7 @@ from day0.tasks.minimal.record import LoadFact, MinimalFacts, MinimalRecord, Nod
 from ..model import Report, TargetResult
 from ..words import exact_text, listed, plural
 from .blocks import absent_block, reused, target_slug, why_nothing
-from .depth_figure import short_name
+from .depth_axes import short_name
 from .ledger import Ledger
 from .limits import pick
 from .parts import Block, Cell, Column, Figure, Key, Row, Section, Stat, Table, settle

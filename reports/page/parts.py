@@ -87,12 +87,13 @@ class Key:
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing of our own with its caption and legend."""
+    """A drawing of our own with its caption, its legend and a sentence that says what to see in it."""
 
     id: str
     caption: str
     svg: Markup
     legend: Sequence[Key] = ()
+    reading: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,86 @@ class Passage:
 
 
 @dataclass(frozen=True)
+class Notice:
+    """A sentence that weighs on all that stands below it: its verdict word and the text."""
+
+    look: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program to copy.
+
+    Attributes:
+        id: for deep links.
+        caption: what it shows.
+        text: its lines, as many as the page shows.
+        cut: what the page leaves out; empty where it shows all.
+        command: takes the whole of it out of the report's JSON and runs it.
+    """
+
+    id: str
+    caption: str
+    text: str
+    cut: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a trail: what sort of thing, its name, the id it leads to (empty for none)."""
+
+    word: str
+    name: str
+    href: str = ""
+
+
+@dataclass(frozen=True)
+class Trail:
+    """How a search went from the whole to the smallest part at fault.
+
+    Attributes:
+        id: for deep links.
+        title: what was looked for.
+        steps: from the whole to the part.
+        found: numbers that decided it.
+        detail: how the search went; empty where nothing is to be told.
+        script: that shows it again; None without one.
+    """
+
+    id: str
+    title: str
+    steps: Sequence[Step]
+    found: Sequence[Stat]
+    detail: str = ""
+    script: Script | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A part of a block under a heading of its own.
+
+    Attributes:
+        id: for deep links.
+        title: of the part.
+        lead: one sentence.
+        look: verdict word whose symbol stands before the sentence; empty for none.
+        stats: numbers that stand out.
+        figures: drawings.
+        tables: tables.
+    """
+
+    id: str
+    title: str
+    lead: str
+    look: str = ""
+    stats: Sequence[Stat] = ()
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+
+
+@dataclass(frozen=True)
 class Block:
     """One target's part of a section (or the whole section where targets play no role).
 
@@ -136,10 +217,13 @@ class Block:
         title: the target; empty for a section of one block.
         verdict: of the record.
         lead: one sentence.
+        notices: what has to be known before anything else in it is read.
         stats: numbers that stand out.
         quotes: what reference and target said.
+        trail: how the first fault was found.
         figures: drawings.
         tables: tables.
+        groups: parts under headings of their own.
         passages: longer texts to copy.
         log: last lines of the worker, where they help.
         sources: letter -> where values came from.
@@ -150,10 +234,13 @@ class Block:
     title: str
     verdict: str
     lead: str
+    notices: Sequence[Notice] = ()
     stats: Sequence[Stat] = ()
     quotes: Sequence[Quote] = ()
+    trail: Trail | None = None
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
+    groups: Sequence[Group] = ()
     passages: Sequence[Passage] = ()
     log: Sequence[str] = ()
     sources: Sequence[tuple[str, str]] = ()

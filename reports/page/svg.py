@@ -56,6 +56,11 @@ class Canvas:
             [(x - size, y - size), (x + size, y + size), None, (x - size, y + size), (x + size, y - size)],
         )
 
+    def diamond(self, css: str, centre: Point, size: float = 4) -> None:
+        """A square that stands on a corner."""
+        x, y = centre
+        self.path(css, [(x, y - size), (x + size, y), (x, y + size), (x - size, y)], closed=True)
+
     def dot(self, css: str, centre: Point, radius: float = 3, *, title: str = "") -> None:
         """A filled circle."""
         attributes = f'cx="{_n(centre[0])}" cy="{_n(centre[1])}" r="{_n(radius)}"'

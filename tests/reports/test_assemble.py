@@ -9,8 +9,9 @@ from day0.reports.assemble import assemble
 from day0.reports.model import Report, Stages
 from day0.tasks.finding import Subject, Waiver, make_finding
 from day0.tasks.verdict import Verdict
+from support.sample_numerics import sample_numerics
 from support.sample_records import BAD_LAYER, EAGER, MODEL, ORT, any_code, sample_coverage, sample_inventory
-from support.sample_report import sample_minimal, sample_numerics, sample_plan, sample_report, sample_scale
+from support.sample_report import sample_minimal, sample_plan, sample_report, sample_scale
 
 
 def one_target(stages: Stages, **changes: object) -> Report:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import random
 from datetime import UTC, datetime
 
 from day0.reports.assemble import assemble
 from day0.reports.model import Report, Stages
-from day0.tasks.finding import Finding, Subject, Waiver, make_finding
+from day0.tasks.finding import Subject, Waiver, make_finding
 from day0.tasks.minimal.record import (
     CutRelease,
     LoadFact,
@@ -16,16 +14,6 @@ from day0.tasks.minimal.record import (
     MinimalObservations,
     MinimalRecord,
     NodeRunFact,
-)
-from day0.tasks.numerics.record import (
-    Block,
-    FirstFault,
-    Logits,
-    Metrics,
-    NumericsFacts,
-    NumericsObservations,
-    NumericsRecord,
-    Says,
 )
 from day0.tasks.plan.record import Config, PlanFacts, PlanRecord, RuleCheck
 from day0.tasks.scale.record import (
@@ -37,6 +25,7 @@ from day0.tasks.scale.record import (
     ScaleRecord,
     Tier,
 )
+from support.sample_numerics import optional_parts, sample_numerics
 from support.sample_records import (
     BAD_LAYER,
     EAGER,
@@ -77,100 +66,6 @@ def sample_minimal(target: str) -> MinimalRecord:
         ),
         observations=MinimalObservations(seconds=4.1, load_seconds=0.8, peak_bytes=512_000_000),
         sources={"": "measured in the worker"},
-    )
-
-
-def metrics(error: float, ratio: float, gain_score: float) -> Metrics:
-    return Metrics(
-        rel_l2=error,
-        cosine=1 - error**2 / 2,
-        max_abs=error * 41,
-        worst_token=error * 2.6,
-        gain=gain_score * 3e-5,
-        gain_score=gain_score,
-        ratio=ratio,
-    )
-
-
-def sample_blocks(layers: int, *, bad: int | None, scale: float, seed: int) -> list[Block]:
-    rng = random.Random(seed)
-    names = [("model.embed_tokens", "embedding")]
-    names += [(f"model.layers.{index}", "layer") for index in range(layers)]
-    names += [("model.norm", "norm"), ("lm_head", "head")]
-    blocks, carried = [], scale * 0.2
-    for place, (name, role) in enumerate(names):
-        wrong = bad is not None and name == f"model.layers.{bad}"
-        noise = scale * (0.6 + 0.5 * math.sin(place / 5) ** 2) * rng.uniform(0.85, 1.15)
-        ratio = rng.uniform(0.7, 1.4) + (2.1 if wrong else 0.0)
-        local = metrics(noise * ratio, ratio, 61.4 if wrong else rng.uniform(0.1, 4.0))
-        before, carried = carried, math.hypot(carried, noise * ratio * (9 if wrong else 1))
-        inherited = bad is not None and role == "layer" and place - 1 > bad
-        blocks.append(
-            Block(
-                name=name,
-                role=role,
-                local=local,
-                propagated=metrics(carried, carried / noise, rng.uniform(0.1, 4.0)),
-                growth=carried / before,
-                verdict="fail" if wrong else "inherited" if inherited else "pass",
-                reason="gain_score 61.4 > 12" if wrong else "",
-                signature=f"{place:032x}",
-            )
-        )
-    return blocks
-
-
-def sample_numerics(target: str, *, layers: int = 30, bad: int | None = None) -> NumericsRecord:
-    scale = 4e-3 if target.endswith("bf16") else 3e-7
-    blocks = sample_blocks(layers, bad=bad, scale=scale, seed=len(target))
-    findings: list[Finding] = []
-    if bad is not None:
-        findings = [
-            make_finding(
-                any_code("NUM", "error"),
-                Subject(kind="node", name=f"model.layers.{bad}"),
-                f"model.layers.{bad} is off by itself: gain score 61.4 where 12 is allowed, relative L2 3.2 "
-                "times the rounding noise.",
-                evidence=[
-                    "gain +1.0e-02 over 64 tokens, standard error 1.6e-04",
-                    "every later node is off only by what it received",
-                    f"$ day0 compare {MODEL}@{REVISION} --target {target} --node model.layers.{bad}",
-                ],
-                remedy="Run this node's fragments one by one; report the first wrong operator to its owner.",
-            )
-        ]
-    return NumericsRecord.conclude(
-        findings=findings,
-        target=target,
-        key="4e2a" * 8,
-        facts=NumericsFacts(
-            fingerprint=fingerprint(target.split("@")[0]),
-            reference="transformers 5.24.0 eager cpu fp32",
-            noise="reference in bf16" if target.endswith("bf16") else "reference in fp32 against fp64",
-            tokens=64,
-            blocks=blocks,
-            first_fault=FirstFault(
-                block=f"model.layers.{bad}", metric="gain_score", value=61.4, tolerance=12.0
-            )
-            if bad is not None
-            else None,
-            logits=Logits(
-                top1=0.984 if bad is None else 0.906,
-                top5=0.97,
-                kl=0.0031,
-                decisive=0 if bad is None else 3,
-                positions=64,
-            ),
-            says=Says(
-                prompt="The capital of France is",
-                reference=" Paris.",
-                target=" Paris." if bad is None else " the city of",
-                agree=bad is None,
-            ),
-            bytes_read=269_030_016,
-        ),
-        observations=NumericsObservations(seconds=11.3, peak_bytes=1_430_000_000),
-        sources={"": "measured in the worker against the reference"},
     )
 
 
@@ -296,7 +191,7 @@ def sample_report(
             EAGER: Stages(
                 coverage=sample_coverage(EAGER, gaps=False),
                 minimal=sample_minimal(EAGER),
-                numerics=sample_numerics(EAGER, layers=layers),
+                numerics=sample_numerics(EAGER, layers=layers, **optional_parts()),
                 plan=sample_plan(),
                 scale=sample_scale(EAGER, blocked=False),
             ),
