@@ -6,7 +6,7 @@ import contextlib
 import resource
 import sys
 import time
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, List
 
 
 class Measure:
@@ -19,29 +19,30 @@ class Measure:
     """
 
     def __init__(self) -> None:
-        self._open: Optional[_Span] = None
+        self._open: List[_Span] = []
         self._zero()
 
     @contextlib.contextmanager
     def span(self, device: str) -> Iterator[None]:
         """Measures what runs inside; a second span in one call adds its seconds."""
-        self._open = _Span(_accelerator(device))
+        own = _Span(_accelerator(device))
+        self._open.append(own)
         try:
             yield
         finally:
-            self._add(self._open)
-            self._open = None
+            self._open.remove(own)
+            self._add(own)
 
     def interrupt(self) -> None:
-        """Adds what the open span came to so far: the run in it stands still."""
-        if self._open is not None:
-            self._add(self._open)
+        """Adds what open spans came to so far: the run in them stands still."""
+        for span in self._open:
+            self._add(span)
 
     def go_on(self) -> None:
-        """Starts at nothing, and the open span with it: the run in it goes on in another call."""
+        """Starts at nothing, and open spans with it: the run in them goes on in another call."""
         self._zero()
-        if self._open is not None:
-            self._open = _Span(self._open.accelerator)
+        for span in self._open:
+            span.begin()
 
     def _zero(self) -> None:
         self.seconds, self.peak_bytes, self.spans = 0.0, 0, 0
@@ -57,7 +58,10 @@ class Measure:
 class _Span:
     def __init__(self, accelerator: Any) -> None:
         self.accelerator = accelerator
-        self.before = _begin(accelerator)
+        self.begin()
+
+    def begin(self) -> None:
+        self.before = _begin(self.accelerator)
         self.began = time.perf_counter()
 
 

@@ -22,6 +22,7 @@ from day0.adapters.base.target import (
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Fingerprint
 from day0.adapters.targets.eager import EagerStack
+from day0.adapters.targets.sent_weights import SentWeights
 from day0_worker import NodeRun, StackError, parts, trees
 from day0_worker.weights import evaluate
 
@@ -92,7 +93,7 @@ class InProcessTarget:
     ) -> Answer:
         self.runs.append(node)
         args, kwargs = trees.decode_arguments(inputs.tree, inputs.tensors)
-        tensors = {name: evaluate(expression, {}) for name, expression in weights.items()} or None
+        tensors = _evaluated(weights) or None
         try:
             output = self._stack.run(NodeRun(handle, node, tensors, args, kwargs, state))
         except StackError as error:
@@ -121,7 +122,7 @@ class InProcessTarget:
     ) -> Answer | Paused:
         self.runs.append(node)
         args, kwargs = trees.decode_arguments(inputs.tree, inputs.tensors)
-        tensors = {name: evaluate(expression, {}) for name, expression in weights.items()} or None
+        tensors = _evaluated(weights) or None
         job = NodeRun(handle, node, tensors, args, kwargs, state, pause=pause)
         return self._came(node, lambda: self._standing.start(lambda: self._stack.run(job)))
 
@@ -149,9 +150,9 @@ class InProcessTarget:
         ids: torch.Tensor,
         chosen: torch.Tensor,
     ) -> Answer:
-        tensors = {name: evaluate(expression, {}) for name, expression in weights.items()}
+        tensors = _evaluated(weights)
         job = NodeRun(handle, node, tensors, [hidden, ids, chosen], {}, None, experts=experts)
-        return Answer(Call(*trees.encode(self._stack.run(job))), 0.001, 1000, {}, ())
+        return self._came("", lambda: self._stack.run(job))  # type: ignore[return-value]  # it does not pause
 
     def drop(self, keys: Sequence[str] | None = None) -> None:
         self._standing.drop(keys)
@@ -190,6 +191,13 @@ class InProcessTarget:
         self._stack = EagerStack(self.spec.device, 1, self.spec.dtype, self.spec.options)
         self._standing = parts.PausedRuns()
         self._nodes: dict[str, str] = {}
+
+
+def _evaluated(weights: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Expressions as a worker that sees all files would have them."""
+    sender, values = SentWeights(lambda files: [file["path"] for file in files]), dict[str, torch.Tensor]()
+    sent = {name: sender.sent(expression, values) for name, expression in weights.items()}
+    return {name: evaluate(expression, values) for name, expression in sent.items()}
 
 
 def _changed(output: Any, fault: Fault) -> Any:

@@ -16,3 +16,25 @@ def test_spans_add_seconds_and_keep_the_peak() -> None:
     assert measure.spans == 2
     assert 0.1 <= measure.seconds < 1
     assert 60 * 2**20 <= measure.peak_bytes <= 80 * 2**20
+
+
+def test_a_span_that_is_interrupted_counts_where_it_ran() -> None:
+    measure = Measure()
+    with measure.span("cpu"):
+        time.sleep(0.05)
+        measure.interrupt()
+        before = (measure.seconds, measure.spans)
+        time.sleep(0.3)
+        measure.go_on()
+        assert (measure.seconds, measure.spans) == (0.0, 0)
+        time.sleep(0.02)
+    assert before[1] == measure.spans == 1
+    assert 0.05 <= before[0] < 0.3
+    assert 0.02 <= measure.seconds < 0.25
+
+
+def test_nothing_is_interrupted_where_nothing_is_measured() -> None:
+    measure = Measure()
+    measure.interrupt()
+    measure.go_on()
+    assert (measure.seconds, measure.spans) == (0.0, 0)
