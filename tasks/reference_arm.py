@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -109,13 +110,21 @@ class Arm:
 
         return self._guarded(node, work)
 
-    def start(self, node: Node, call: Call, *, state: str | None = None) -> Call | Paused:
+    def start(
+        self,
+        node: Node,
+        call: Call,
+        *,
+        state: str | None = None,
+        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> Call | Paused:
         """Runs a node whose weights were loaded up to its experts.
 
         Args:
             node: of the skeleton.
             call: its arguments.
             state: name of the sequence whose cache the arm keeps; None: no cache.
+            around: makes a context that the run is in, in the thread in which it works, e.g. a dispatch mode.
 
         Returns:
             `Paused` with what the router chose from; the node's output where it has no experts to hand out or
@@ -125,14 +134,20 @@ class Arm:
             ArmError: the node's module raised.
         """
         if not node.experts:
-            return self.run(node, None, call, state=state)
+            with around():
+                return self.run(node, None, call, state=state)
 
         def work() -> Call | Paused:
             args, kwargs = decode_arguments(call.tree, call.tensors)
             experts = self._modules.module(f"{node.name}.{node.experts}")
             scores = RouterScores(expert_count(experts))
             came = self._modules.start(
-                node.name, args, kwargs, pause=node.experts, state=state, around=lambda: scores
+                node.name,
+                args,
+                kwargs,
+                pause=node.experts,
+                state=state,
+                around=lambda: _within(scores, around()),
             )
             return self._settled(node, scores, came)
 
@@ -210,6 +225,14 @@ class Arm:
     def cache(self, state: str) -> Any:
         """A copy of the sequence's cache as it stands, for the glue of the next walk to read."""
         return copy.deepcopy(self._modules.cache(state))
+
+
+@contextmanager
+def _within(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        yield
 
 
 def reference_options(options: Mapping[str, str]) -> dict[str, str]:
