@@ -15,10 +15,10 @@ class WeightRecipe(Value):
         expression: JSON tree evaluated by `day0_worker.weights`: a leaf `{"tensor": NAME}` or
             `{"stack": [..], "dim": 0}`, `{"cat": [..], "dim": 0}`, `{"chunk": X, "index": 0, "of": 2,
             "dim": 0}`, `{"narrow": X, "dim": 0, "start": 0, "length": 8}`, `{"transpose": X,
-            "dims": [0, 1]}`, `{"reshape": X, "shape": [..]}`, `{"dequantize": "fp8_block", "weight": X,
-            "scale": Y, "block": [128, 128]}`. The list of a stack or cat may stand as `{"each": X, "from": 0,
-            "to": 256}`: X once for each number, with the number in place of `{}` in its tensor names;
-            `day0.adapters.models.weights` spells it out for a worker.
+            "dims": [0, 1]}`, `{"reshape": X, "shape": [..]}`, `{"dequantize": SCHEME, "weight": X,
+            "scale": Y, ..}` (schemes: `day0_worker.dequantise`). The list of a stack or cat may stand as
+            `{"each": X, "from": 0, "to": 256}`: X once for each number, with the number in place of `{}` in
+            its tensor names; `day0.adapters.models.weights` spells it out for a worker.
         tensors: names of all checkpoint tensors it reads.
         shape: of the parameter.
     """
@@ -60,6 +60,8 @@ class Node(Value):
         state: what it keeps between calls.
         called: whether a forward on text calls it; else it is there only to hold parameters (vision towers,
             prediction heads, parameters that lie directly in a container).
+        experts: module path inside the node of its stacked experts, called with hidden states, the routed
+            experts of each token and their weights; empty where it has none, or calls them otherwise.
         experts: module path inside the node of stacked experts that are called with hidden states [T, H], ids
             [T, k] and weights [T, k], e.g. `mlp.experts`; empty where there are none.
     """

@@ -1,20 +1,22 @@
 """How checkpoint tensors map onto parameters, by transformers' own renaming and conversion rules.
 
 Follows `convert_and_load_state_dict_in_model` of `transformers/core_model_loading.py`, with expressions in
-place of tensors; block-scaled fp8 weights become dequantised leaves before any rule sees them.
+place of tensors; quantised weights become dequantised leaves before any rule sees them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..base.checkpoint import TensorInfo
 from ..base.skeleton import WeightRecipe
 from .conversions import Part, Parts, Step, Unexpressible, convert
+from .quantisation_statement import quantisation
+from .quantised_leaves import Leaf, Unreadable, leaves_of
 
-_SCALE_SUFFIX = "_scale_inv"
+_Inputs = dict[str, list[Leaf]]
 
 
 @dataclass
@@ -46,13 +48,13 @@ def map_weights(model: Any, tensors: Mapping[str, TensorInfo], config: Mapping[s
     """
     wanted: dict[str, Any] = model.state_dict()
     result = WeightMap()
-    leaves = _leaves(tensors, config, result)
+    leaves = leaves_of(tensors, config)
     for first, (converter, inputs) in _collect(model, wanted, leaves, result).items():
         _realise(model, wanted, first, converter, inputs, result)
     _tie(model, wanted, result)
     result.missing = [name for name in wanted if name not in result.recipes]
     result.unused.sort()
-    method = _quantisation(config).get("quant_method")
+    method = quantisation(config).get("quant_method")
     if result.missing and result.unused and method:
         for name in result.missing:
             result.reasons.setdefault(
@@ -61,51 +63,9 @@ def map_weights(model: Any, tensors: Mapping[str, TensorInfo], config: Mapping[s
     return result
 
 
-def _leaves(
-    tensors: Mapping[str, TensorInfo], config: Mapping[str, Any], result: WeightMap
-) -> dict[str, Part]:
-    """A leaf for each tensor; a weight and its block scales are one leaf."""
-    block = _pair(_quantisation(config).get("weight_block_size"))
-    leaves: dict[str, Part] = {}
-    for name, info in tensors.items():
-        scale = tensors.get(name + _SCALE_SUFFIX)
-        weight = tensors.get(name.removesuffix(_SCALE_SUFFIX)) if name.endswith(_SCALE_SUFFIX) else None
-        if weight is not None:
-            continue
-        shape = tuple(info.shape)
-        if scale is None:
-            leaves[name] = Part({"tensor": name}, shape, (name,))
-        elif info.dtype == "fp8_e4m3" and block is not None and len(shape) == 2:
-            expression = {
-                "dequantize": "fp8_block",
-                "weight": {"tensor": name},
-                "scale": {"tensor": scale.name},
-                "block": block,
-            }
-            leaves[name] = Part(expression, shape, (name, scale.name))
-        else:
-            result.reasons[name] = f"{info.dtype} weights with scales of blocks {block} cannot be dequantised"
-            result.unused += [name, scale.name]
-    return leaves
-
-
-def _quantisation(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    for part in (config, config.get("text_config"), config.get("language_config")):
-        found = part.get("quantization_config") if isinstance(part, Mapping) else None
-        if isinstance(found, Mapping):
-            return found
-    return {}
-
-
-def _pair(block: Any) -> list[int] | None:
-    """Rows and columns of a block, or None where the config says something else."""
-    right = isinstance(block, Sequence) and len(block) == 2
-    return list(block) if right and all(type(size) is int and size > 0 for size in block) else None
-
-
 def _collect(
-    model: Any, wanted: Mapping[str, Any], leaves: Mapping[str, Part], result: WeightMap
-) -> dict[str, tuple[Any, Parts]]:
+    model: Any, wanted: Mapping[str, Any], leaves: Mapping[str, Leaf], result: WeightMap
+) -> dict[str, tuple[Any, _Inputs]]:
     """Parameter -> the converter that makes it (None: a plain copy) and its inputs by source pattern."""
     from transformers.conversion_mapping import get_model_conversion_mapping
     from transformers.core_model_loading import (
@@ -120,7 +80,7 @@ def _collect(
     converters = [rule for rule in rules if isinstance(rule, WeightConverter)]
     by_pattern = {pattern: rule for rule in converters for pattern in rule.source_patterns}
     prefix = model.base_model_prefix
-    collected: dict[str, tuple[Any, Parts]] = {}
+    collected: dict[str, tuple[Any, _Inputs]] = {}
     for name in sorted(leaves, key=dot_natural_key):
         renamed, pattern = rename_source_key(name, renamings, converters, prefix, wanted)
         if renamed not in wanted and name in wanted:
@@ -137,18 +97,19 @@ def _collect(
 
 
 def _realise(
-    model: Any, wanted: Mapping[str, Any], first: str, converter: Any, inputs: Parts, result: WeightMap
+    model: Any, wanted: Mapping[str, Any], first: str, converter: Any, inputs: _Inputs, result: WeightMap
 ) -> None:
-    if converter is None:
-        parts = {first: next(iter(inputs.values()))}
-    else:
-        try:
-            parts = _converted(model, first, converter, inputs)
-        except Unexpressible as error:
-            names = [name for values in inputs.values() for part in values for name in part.tensors]
-            result.reasons[first] = str(error)
-            result.unused += names
-            return
+    try:
+        readable = _readable(inputs)
+        if converter is None:
+            parts = {first: next(iter(readable.values()))}
+        else:
+            parts = _converted(model, first, converter, readable)
+    except Unexpressible as error:
+        names = [name for values in inputs.values() for part in values for name in part.tensors]
+        result.reasons[first] = str(error)
+        result.unused += names
+        return
     for name, values in parts.items():
         part = values[0]
         if name not in wanted:
@@ -161,6 +122,16 @@ def _realise(
             result.recipes[name] = WeightRecipe(
                 expression=part.expression, tensors=list(part.tensors), shape=list(part.shape)
             )
+
+
+def _readable(inputs: _Inputs) -> Parts:
+    """The inputs, where all of them can be read."""
+    for leaf in (leaf for leaves in inputs.values() for leaf in leaves):
+        if isinstance(leaf, Unreadable):
+            raise Unexpressible(leaf.reason)
+    return {
+        pattern: [leaf for leaf in leaves if isinstance(leaf, Part)] for pattern, leaves in inputs.items()
+    }
 
 
 def _converted(model: Any, first: str, converter: Any, inputs: Parts) -> Parts:

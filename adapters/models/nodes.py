@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -127,6 +128,27 @@ def feed_forward(module: Any) -> str:
     if any("experts" in parts for parts in names):
         return "moe"
     return "dense" if any(parts[0] in _DENSE_WORDS for parts in names) else ""
+
+
+def experts_path(module: Any) -> str:
+    """Path inside the module of its stacked experts, whose call takes routed tokens; empty: there are none.
+
+    These are the classes under transformers' `use_experts_implementation`: all parameters are stacks of
+    `num_experts`, and the call is `(hidden_states, top_k_index, top_k_weights)`, under whatever names. A
+    module that holds two of them (text and vision experts) has none that could stand for the node.
+    """
+    found = [name for name, part in module.named_modules() if name and _are_experts(part)]
+    return found[0] if len(found) == 1 else ""
+
+
+def _are_experts(module: Any) -> bool:
+    count = getattr(module, "num_experts", None)
+    parameters = list(module.parameters())
+    if not hasattr(module, "is_transposed") or not isinstance(count, int) or not parameters:
+        return False
+    taken = list(inspect.signature(type(module).forward).parameters)[1:]
+    stacked = all(parameter.dim() > 1 and parameter.shape[0] == count for parameter in parameters)
+    return stacked and len(taken) == 3 and taken[0] == "hidden_states"
 
 
 def state_size(config: Any, node: TracedNode) -> StateSize:

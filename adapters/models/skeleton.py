@@ -90,6 +90,7 @@ def _called(model: Any, layers: str, node: TracedNode, weights: WeightMap) -> No
         feed_forward=nodes.feed_forward(module) if role == "layer" else "",
         reads=[name for name in node.reads if name],
         state=nodes.state_size(model.config, node),
+        experts=nodes.experts_path(module),
         **_weights(node.name, list(module.state_dict()), weights),
     )
 
