@@ -14,10 +14,11 @@ from ..words import number_text
 from .svg import Canvas, Point, Scale, decades, logarithmic
 
 WIDTH = 960
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 30, 50
+LEFT, RIGHT, TOP, BOTTOM = 62, 14, 26, 50
 _ZERO_ROOM = 20
 _MAX_HOVER = 150
 _MOST_TICKS = 24
+_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 _CHARACTER = 6.4
 # Beyond these a value stands at the edge: no figure is legible over more powers of ten.
 _SMALLEST, _LARGEST = 1e-20, 1e12
@@ -89,7 +90,7 @@ def finite(value: Number) -> float | None:
 def node_axis(canvas: Canvas, blocks: Sequence[Block], at: Plane) -> None:
     """The names of the nodes as far as there is room, under them what numbered ones are numbers of."""
     canvas.line("axis", (LEFT, at.base), (WIDTH - RIGHT, at.base))
-    step = max(1, math.ceil(len(blocks) / _MOST_TICKS))
+    step = next((step for step in _STEPS if step * _MOST_TICKS >= len(blocks)), len(blocks) // _MOST_TICKS)
     labels = [short_name(block.name) for block in blocks]
     # The ends first, then what has a name of its own, then every so many of the numbered.
     wanted = [0, len(blocks) - 1]
@@ -140,11 +141,17 @@ def short_name(name: str) -> str:
     return next((word for word in words if word not in ("lm", "model")), last)[:8]
 
 
-def hover(canvas: Canvas, blocks: Sequence[Block], at: Plane, row_id: Locate) -> None:
-    """An invisible column over each node that names it and leads to its row; in a deep model the faulty."""
+def hover(
+    canvas: Canvas, blocks: Sequence[Block], at: Plane, row_id: Locate, *, faulty: bool = False
+) -> None:
+    """An invisible column over each node that names it and leads to its row.
+
+    In a deep model only over those that do not pass; only over those wrong by themselves where `faulty`.
+    """
     for i, block in enumerate(blocks):
         target = row_id(block.name)
-        if not target or (len(blocks) > _MAX_HOVER and block.verdict == "pass"):
+        wanted = block.verdict == "fail" if faulty else len(blocks) <= _MAX_HOVER or block.verdict != "pass"
+        if not target or not wanted:
             continue
         local = number_text(block.local.rel_l2) if block.local else "not run"
         own = number_text(block.propagated.rel_l2) if block.propagated else "not run"

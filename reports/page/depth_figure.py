@@ -16,6 +16,8 @@ from .svg import Canvas, Point
 _HEIGHT = 340
 _DOTS_UP_TO = 60
 _MOST_LABELS = 12
+_DIAMOND = 11
+"""Least distance of two diamonds; between them the line goes on."""
 _CHARACTER = 6.6
 
 Box = tuple[float, float, float]
@@ -131,6 +133,8 @@ def _lines(canvas: Canvas, blocks: Sequence[Block], at: Plane) -> None:
 def _marks(canvas: Canvas, blocks: Sequence[Block], at: Plane, first_fault: str) -> None:
     """Crosses, diamonds and question marks; then names of the faulty as far as there is room."""
     crosses: list[tuple[Block, Point]] = []
+    apart = math.ceil(_DIAMOND / at.pitch)
+    drawn = -apart
     for place, block in enumerate(blocks):
         local, own = errors(block)
         if block.verdict == "fail":
@@ -139,7 +143,9 @@ def _marks(canvas: Canvas, blocks: Sequence[Block], at: Plane, first_fault: str)
             canvas.cross("mark fail", point)
             crosses.append((block, point))
         elif block.verdict == "inherited" and own is not None:
-            canvas.diamond("mark inherited", (at.x(place), at.y(own)), max(2.2, min(4.5, at.pitch * 0.4)))
+            if place - drawn >= apart:
+                canvas.diamond("mark inherited", (at.x(place), at.y(own)))
+                drawn = place
         elif block.verdict == "unverified":
             canvas.text("tick gap", (at.x(place), at.base - 5), "?", anchor="middle")
     taken: list[Box] = []

@@ -9,7 +9,7 @@ from day0.tasks.thresholds import NUMERICS_GAIN_SCORE
 
 from .depth_axes import LEFT, RIGHT, TOP, WIDTH, Locate, finite, hover, node_axis, plane
 from .parts import Figure, Key
-from .svg import Canvas
+from .svg import Canvas, Point
 
 _HEIGHT = 210
 _LEAST = 0.1
@@ -26,17 +26,19 @@ def gain_figure(blocks: Sequence[Block], figure_id: str, row_id: Locate) -> Figu
     at = plane(canvas, len(blocks), [*known, _LEAST, NUMERICS_GAIN_SCORE * 2])
     limit = at.y(NUMERICS_GAIN_SCORE)
     canvas.line("limit", (LEFT, limit), (WIDTH - RIGHT, limit))
+    stems: list[Point | None] = []
     for place, (block, score) in enumerate(zip(blocks, scores, strict=True)):
         height = at.y(max(abs(score), _LEAST)) if score is not None else TOP + 6
         if score is not None:
-            canvas.line("stem", (at.x(place), at.base), (at.x(place), height))
+            stems += [(at.x(place), at.base), (at.x(place), height), None]
             canvas.dot("dot", (at.x(place), height), 2.5)
         if block.verdict == "fail":
             canvas.cross("mark fail", (at.x(place), height))
         elif block.verdict == "unverified":
             canvas.text("tick gap", (at.x(place), at.base - 5), "?", anchor="middle")
+    canvas.path("stem", stems)
     node_axis(canvas, blocks, at)
-    hover(canvas, blocks, at, row_id)
+    hover(canvas, blocks, at, row_id, faulty=True)
     wrong = any(block.verdict == "fail" for block in blocks)
     return Figure(
         id=figure_id,

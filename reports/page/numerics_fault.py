@@ -34,8 +34,8 @@ def fault_trail(ledger: Ledger, facts: NumericsFacts, slug: str, index: int, row
     if fault.op:
         steps.append(Step("operator", fault.op))
     found = [
-        Stat(fault.metric.replace("_", " "), ledger.cell("/first_fault/value", "number"), "measured"),
-        Stat("allowed", ledger.cell("/first_fault/tolerance", "number"), "tolerance"),
+        Stat(fault.metric.replace("_", " "), ledger.cell("/first_fault/value", "number")),
+        Stat("allowed", ledger.cell("/first_fault/tolerance", "number")),
     ]
     key = f"numerics--{slug}--fault"
     return Trail(

@@ -58,7 +58,7 @@ def node_tables(ledger: Ledger, facts: NumericsFacts, slug: str, rest: str, limi
     if not facts.blocks:
         return
     yield settle(_judged(ledger, facts, slug, rest, chosen_places(facts, limit)))
-    measured = [place for place in chosen_places(facts, max(20, limit // 4)) if facts.blocks[place].local]
+    measured = [place for place in chosen_places(facts, max(10, limit // 4)) if facts.blocks[place].local]
     if measured:
         yield settle(_others(ledger, facts, slug, rest, measured))
 
@@ -92,10 +92,15 @@ def _judged(ledger: Ledger, facts: NumericsFacts, slug: str, rest: str, places: 
             for name in ("rel_l2", "ratio")
         ]
         growth = ledger.cell(f"{base}/growth", "number") if node.propagated else Cell(_DASH, numeric=True)
-        told = Cell(f"{node.verdict}: {node.reason}" if node.reason else node.verdict)
         rows.append(
             Row(
-                [Cell(node.name, code=True, status=look), told, *local, *own, growth],
+                [
+                    Cell(node.name, code=True, status=look, below=node.reason),
+                    Cell(node.verdict, whole=True),
+                    *local,
+                    *own,
+                    growth,
+                ],
                 id=node_id(slug, node.name),
                 status=look,
             )

@@ -101,7 +101,7 @@ def _rows(ledger: Ledger, record: NumericsRecord) -> Iterator[Row]:
             continue
         whole = [
             Cell("main prompt" if phase == "prefill" else "decoding"),
-            Cell(phase),
+            Cell(phase, whole=True),
             ledger.cell(f"/{name}/positions", "exact"),
             *_agreements(ledger, f"/{name}"),
             Cell(""),
@@ -120,7 +120,7 @@ def _row(ledger: Ledger, base: str, prompt: PromptResult, phase: str) -> Row:
     else:
         numbers = [ledger.cell(f"{base}/tokens", "exact"), *_agreements(ledger, base)]
     worst = Cell(prompt.worst_block, code=True) if prompt.worst_block else Cell("")
-    return Row([name, Cell(phase), *numbers, worst], status=look)
+    return Row([name, Cell(phase, whole=True), *numbers, worst], status=look)
 
 
 def _agreements(ledger: Ledger, base: str) -> Sequence[Cell]:

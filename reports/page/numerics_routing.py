@@ -63,7 +63,8 @@ def _judged(routers: Sequence[Routing]) -> tuple[str, str]:
     if not flips:
         return look, f"All {whole} went to the reference's experts.{missing}"
     near = sum(router.near_tie for router in routers)
-    told = f"{exact_text(flips)} of {whole} went to other experts; {exact_text(near)} of these are near-ties"
+    share = "all" if near == flips else f"{exact_text(near)}"
+    told = f"{exact_text(flips)} of {whole} went to other experts, {share} of them near-ties"
     return look, f"{told}, which rounding decides.{missing}"
 
 

@@ -14,10 +14,10 @@ from .parts import Cell, Column, Group, Row, Table, settle
 
 _OUTCOMES = {
     "missed": ("fail", "missed"),
-    "elsewhere": ("warn", "found, wrong node named"),
+    "elsewhere": ("warn", "found, wrong node"),
     "found": ("pass", "found"),
-    "found_fp32": ("pass", "found in the dtype named"),
-    "hidden": ("unverified", "hidden by rounding, not tried without"),
+    "found_fp32": ("pass", "found"),
+    "hidden": ("unverified", "hidden by rounding"),
     "untried": ("unverified", "not tried"),
     "no": ("", "not in this model"),
 }
@@ -122,7 +122,7 @@ def _row(ledger: Ledger, bug: BugResult, place: int) -> Row:
     return Row(
         [
             Cell(bug.bug, code=True, status=look, below=" ".join(filter(None, (bug.where, _because(bug))))),
-            Cell(word),
+            Cell(word, whole=True),
             Cell(_APPLIES.get(bug.applies, bug.applies), whole=True),
             effect,
             _yes_no(bug.block_right),

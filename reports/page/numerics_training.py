@@ -96,8 +96,8 @@ def _table(ledger: Ledger, step: Training, slug: str, rest: str, limit: int) -> 
             for part, _ in measures
             for name in ("rel_l2", "ratio")
         ]
-        told = f"{block.verdict}: {block.reason}" if block.reason else block.verdict
-        rows.append(Row([Cell(block.name, code=True, status=look), Cell(told), *cells], status=look))
+        name = Cell(block.name, code=True, status=look, below=block.reason)
+        rows.append(Row([name, Cell(block.verdict, whole=True), *cells], status=look))
     return Table(
         id=f"numerics--{slug}--gradients",
         caption="Nodes in training, the worst",
