@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from day0.adapters.base.dtypes import BITS
 from day0.adapters.base.errors import RemoteError, UnsupportedError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.target import CAPABILITIES, Call, Fragment
+from day0.adapters.base.target import CAPABILITIES, Answer, Call, Fragment, Paused
 from day0.adapters.targets.target import WorkerTarget
 from day0_worker import ERROR_KINDS, trees
 from day0_worker.dtypes import torch_dtype
 
+from . import tiny_moe
 from .tiny_llama import ARCHITECTURE, NODES, PROMPT, TinyLlama, make_tiny_llama
+from .tiny_moe import TinyMoe, make_tiny_moe
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,6 +46,11 @@ class Subject:
         """The dtype that the target was opened with, or the first it claims."""
         claimed = self.target.describe().dtypes.get("weights", ())
         return self.target.spec.dtype or (claimed[0] if claimed else "fp32")
+
+    @cached_property
+    def moe(self) -> TinyMoe:
+        """A layer with experts in `dtype`."""
+        return make_tiny_moe(self.dtype, self.target.spec.options.get("attn", "sdpa"))
 
     @property
     def model(self) -> TinyLlama:
@@ -188,6 +195,32 @@ def reads_weights_by_reference(subject: Subject) -> None:
     assert _first(answer.outputs).equal(by_value), "weights read from a file give another result"
 
 
+def stands_still_at_experts(subject: Subject) -> None:
+    """A layer in two parts, experts on a stack of the chosen, is the layer; two sequences at once, cached."""
+    moe, target = subject.moe, subject.target
+    whole = {name: {"value": tensor} for name, tensor in moe.weights.items()}
+    expected = {}
+    for phase in tiny_moe.PHASES:
+        handle = target.prepare(_moe_fragment(subject), moe.calls[phase], mode=phase)
+        answer = target.run(handle, tiny_moe.NODE, whole, moe.calls[phase], state="whole")
+        expected[phase] = _first(answer.outputs)
+    for phase in tiny_moe.PHASES:
+        standing = {state: _stand_still(subject, phase, state) for state in ("first", "second")}
+        for state in ("second", "first"):
+            ended = target.resume(standing[state].key, _expert_output(subject, standing[state]))
+            assert isinstance(ended, Answer), f"{phase}: it called its experts a second time"
+            _close(f"{phase} in two parts", _first(ended.outputs), expected[phase], subject.dtype)
+    left = _stand_still(subject, "prefill", "third")
+    target.drop()
+    for state in ("whole", "first", "second", "third"):
+        target.forget(state)
+    try:
+        target.resume(left.key, left.hidden)
+    except RemoteError:
+        return
+    raise AssertionError("a run that was dropped went on")
+
+
 def loads_checkpoints(subject: Subject) -> None:
     """Its own loader takes a checkpoint folder without a missing or unexpected key, and scores as the CPU."""
     report = subject.target.load(str(subject.model.folder), dtype=subject.dtype)
@@ -248,6 +281,7 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("fragment", runs_nodes),
     ("fragment", takes_lifted_weights),
     ("fragment", reads_weights_by_reference),
+    ("parts", stands_still_at_experts),
     ("model", loads_checkpoints),
     ("generate", generates),
     ("collectives", runs_collectives),
@@ -312,6 +346,44 @@ def _fragment(subject: Subject, node: str) -> Fragment:
         dtype=subject.dtype,
         options={},
     )
+
+
+def _moe_fragment(subject: Subject) -> Fragment:
+    return Fragment(
+        node=tiny_moe.NODE,
+        kind="layer with experts",
+        architecture=tiny_moe.ARCHITECTURE,
+        config=subject.moe.config,
+        dtype=subject.dtype,
+        options={},
+    )
+
+
+def _stand_still(subject: Subject, phase: str, state: str) -> Paused:
+    moe, target, call = subject.moe, subject.target, subject.moe.calls[phase]
+    handle = target.prepare(_moe_fragment(subject), call, mode=phase)
+    rest = {name: {"value": tensor} for name, tensor in moe.rest.items()}
+    paused = target.start(handle, tiny_moe.NODE, rest, call, pause=tiny_moe.EXPERTS, state=state)
+    assert isinstance(paused, Paused), f"{phase}: it did not stand still at its experts"
+    tokens, experts = paused.hidden.shape[0], len(next(iter(moe.experts.values())))
+    assert paused.ids.shape == (tokens, 2), f"{phase}: ids of the shape {list(paused.ids.shape)}"
+    ids = sorted(set(paused.ids.flatten().tolist()))
+    assert 0 <= ids[0] <= ids[-1] < experts, f"{phase}: experts {ids} of {experts}"
+    return paused
+
+
+def _expert_output(subject: Subject, paused: Paused) -> Tensor:
+    import torch
+
+    moe, target = subject.moe, subject.target
+    ids = torch.unique(paused.ids)
+    stack = {name: {"value": tensor[ids].contiguous()} for name, tensor in moe.experts.items()}
+    handle = target.prepare(_moe_fragment(subject), moe.calls["prefill"], mode="prefill")
+    places = torch.searchsorted(ids, paused.ids)
+    answer = target.run_experts(
+        handle, tiny_moe.NODE, tiny_moe.EXPERTS, stack, paused.hidden, places, paused.weights
+    )
+    return _first(answer.outputs)
 
 
 def _run(

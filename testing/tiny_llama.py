@@ -71,8 +71,8 @@ def make_tiny_llama(folder: Path, dtype: str, attention: str) -> TinyLlama:
     with torch.no_grad():
         cache = DynamicCache(config=config)
         for phase, step in (("prefill", tokens), ("decode", tokens[:, :1])):
-            removers = [_record(model, node, phase, dtype, calls, results) for node in NODES]
-            output = model(input_ids=step, **{_cache_argument(model): cache}, use_cache=True)
+            removers = [record_call(model, node, phase, dtype, calls, results) for node in NODES]
+            output = model(input_ids=step, **{cache_argument(model): cache}, use_cache=True)
             logits = logits if logits is not None else output.logits
             for remover in removers:
                 remover()
@@ -80,14 +80,15 @@ def make_tiny_llama(folder: Path, dtype: str, attention: str) -> TinyLlama:
     return TinyLlama(config.to_dict(), weights, calls, results, logits, folder)
 
 
-def _cache_argument(model: Any) -> str:
-    """`cache` since transformers 5.24, `past_key_values` before."""
+def cache_argument(model: Any) -> str:
+    """What a forward calls its cache: `cache` since transformers 5.24, `past_key_values` before."""
     import inspect
 
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
-def _record(model: Any, node: str, phase: str, dtype: str, calls: Any, results: Any) -> Any:
+def record_call(model: Any, node: str, phase: str, dtype: str, calls: Any, results: Any) -> Any:
+    """Notes the next call of a node and its result under (node, phase); gives what ends that."""
     kind = torch_dtype(dtype)
 
     def before(module: Any, args: Any, kwargs: Any) -> None:

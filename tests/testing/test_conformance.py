@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import contextlib
 import importlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from day0.adapters.base.target import Answer, Call, Paused
 from day0.testing import conformance, conformance_checks
 from day0.testing.conformance import CHECKS, Check, Subject, main, open_subject
+from day0_worker import trees
+from support.in_process_target import InProcessTarget
 
 EXAMPLE = Path(__file__).parent.parent / "example_vendor"
 
@@ -90,3 +97,44 @@ def test_the_command_says_what_passed_and_what_failed(
     assert said[2].startswith("failed")
     assert "does not claim to do 'model'" in said[2]
     assert main(["nowhere@cpu"]) == 2
+
+
+class Twisted(InProcessTarget):
+    """Runs in two parts, with one thing wrong about them."""
+
+    def __init__(self, wrong: str) -> None:
+        super().__init__("eager@cpu/fp32")
+        self.wrong = wrong
+
+    def start(self, *args: Any, **kwargs: Any) -> Answer | Paused:
+        came = super().start(*args, **kwargs)
+        assert isinstance(came, Paused)
+        if self.wrong == "never stands still":
+            return Answer(Call(*trees.encode(came.hidden)), 0, 0, {}, ())
+        return replace(came, ids=came.ids + 8) if self.wrong == "ids" else came
+
+    def resume(self, key: str, output: torch.Tensor) -> Answer | Paused:
+        return super().resume(key, torch.zeros_like(output) if self.wrong == "output" else output)
+
+    def drop(self, keys: Sequence[str] | None = None) -> None:
+        if self.wrong != "drop":
+            super().drop(keys)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ("", ""),
+        ("never stands still", "did not stand still"),
+        ("ids", "experts .* of 8"),
+        ("output", "in two parts: relative error"),
+        ("drop", "dropped went on"),
+    ],
+)
+def test_runs_in_two_parts_are_held_against_the_whole(tmp_path: Path, wrong: str, text: str) -> None:
+    target = Twisted(wrong)
+    subject = Subject(target, tmp_path)  # type: ignore[arg-type]  # it has the methods that are asked for
+    with pytest.raises(AssertionError, match=text) if wrong else contextlib.nullcontext():
+        conformance_checks.stands_still_at_experts(subject)
+    target.wrong = ""
+    target.close()
