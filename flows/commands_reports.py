@@ -73,7 +73,7 @@ def diff(
     with stdout_for_data() as data:
         later = after or _newest(store, 1)[0]
         earlier = before or _newest(store, 2)[1]
-        found = diff_reports(read_report(store, earlier), read_report(store, later))
+        found = diff_reports(read_report(store, earlier), read_report(store, later), store)
         if flags.json:
             write_json(data, found)
         else:

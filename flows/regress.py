@@ -116,9 +116,8 @@ def _judge_target(store: RunStore, report: Report, target: str) -> Judgement:
         return Judgement(target=target, baseline="", regression=None)
     result = next(result for result in report.targets if result.target == target)
     alone = report.model_copy(update={"targets": (result,)})
-    return Judgement(
-        target=target, baseline=baseline.report.run, regression=judge_regression(baseline.report, alone)
-    )
+    found = judge_regression(baseline.report, alone, store)
+    return Judgement(target=target, baseline=baseline.report.run, regression=found)
 
 
 def judgement_lines(judgement: Judgement) -> list[str]:

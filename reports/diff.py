@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Fingerprint, Value
 from day0.tasks.finding import Finding
 from day0.tasks.numerics.record import NumericsRecord
@@ -15,11 +16,13 @@ from .change import Change, ChangeKind
 from .facts_diff import differences
 from .model import Report, TargetResult
 from .numerics_diff import numerics_changes
+from .numerics_parts_diff import PARTS
 from .records import VERDICT_RANK, fingerprint_of, stage_records
+from .signatures import moves
 from .strict_json import plain
 
 # Compared by the kinds of change above instead of leaf by leaf.
-_OWN_KIND = {"fingerprint", "blocks", "first_fault", "identity", "logits"}
+_OWN_KIND = {"fingerprint", "blocks", "first_fault", "identity", *PARTS}
 
 
 class Diff(Value):
@@ -36,17 +39,23 @@ class Diff(Value):
     changes: Sequence[Change]
 
 
-def diff_reports(before: Report, after: Report) -> Diff:
-    """Everything that differs between two reports; times and other observations are not compared."""
-    return Diff(before=before.run, after=after.run, changes=tuple(_changes(before, after)))
+def diff_reports(before: Report, after: Report, store: RunStore | None = None) -> Diff:
+    """Everything that differs between two reports; times and other observations are not compared.
+
+    Args:
+        before: the earlier report.
+        after: the later one.
+        store: in which both runs left their signatures; without it nothing says how far a node moved.
+    """
+    return Diff(before=before.run, after=after.run, changes=tuple(_changes(before, after, store)))
 
 
-def _changes(before: Report, after: Report) -> Iterator[Change]:
+def _changes(before: Report, after: Report, store: RunStore | None) -> Iterator[Change]:
     if before.model != after.model:
         yield _plain("model", "model", before.model, after.model)
     yield from _identity(before, after)
     yield from _verdict("", "", _whole(before), _whole(after))
-    yield from _record("", before.inventory, after.inventory)
+    yield from _record("", before.inventory, after.inventory, store)
     earlier = {result.target: result for result in before.targets}
     later = {result.target: result for result in after.targets}
     for name in dict.fromkeys([*earlier, *later]):
@@ -57,7 +66,7 @@ def _changes(before: Report, after: Report) -> Iterator[Change]:
             text = f"target {name} is new"
             yield Change(kind="target", target=name, subject=name, after=name, text=text)
         else:
-            yield from _target(earlier[name], later[name])
+            yield from _target(earlier[name], later[name], store)
 
 
 def _whole(report: Report) -> Verdict:
@@ -79,7 +88,7 @@ def _plain(kind: ChangeKind, subject: str, old: str, new: str, target: str = "")
     return Change(kind=kind, target=target, subject=subject, before=old, after=new, text=text)
 
 
-def _target(before: TargetResult, after: TargetResult) -> Iterator[Change]:
+def _target(before: TargetResult, after: TargetResult, store: RunStore | None) -> Iterator[Change]:
     name = after.target
     yield from _verdict(name, "", before.verdict, after.verdict)
     yield from _versions(name, fingerprint_of(before), fingerprint_of(after))
@@ -87,7 +96,7 @@ def _target(before: TargetResult, after: TargetResult) -> Iterator[Change]:
     for stage, record in stage_records(before.stages).items():
         other = later[stage]
         if record is not None and other is not None:
-            yield from _record(name, record, other)
+            yield from _record(name, record, other, store)
         elif record is not other:
             told = "ran no more" if other is None else "ran for the first time"
             yield Change(
@@ -105,7 +114,7 @@ def _versions(target: str, before: Fingerprint | None, after: Fingerprint | None
             yield _plain("version", name, earlier.get(name, "absent"), later.get(name, "absent"), target)
 
 
-def _record(target: str, before: StageRecord, after: StageRecord) -> Iterator[Change]:
+def _record(target: str, before: StageRecord, after: StageRecord, store: RunStore | None) -> Iterator[Change]:
     place = f"{target}: " if target else ""
     yield from _verdict(target, after.stage, before.verdict, after.verdict)
     yield from _findings(target, after.stage, before.findings, after.findings)
@@ -119,7 +128,8 @@ def _record(target: str, before: StageRecord, after: StageRecord) -> Iterator[Ch
             kind="fact", target=target, stage=after.stage, subject=pointer, before=old, after=new, text=text
         )
     if isinstance(before, NumericsRecord) and isinstance(after, NumericsRecord):
-        yield from numerics_changes(target, before, after)
+        moved = moves(store, before, after) if store is not None else {}
+        yield from numerics_changes(target, before, after, moved)
 
 
 def _leaf_facts(record: StageRecord) -> Mapping[str, Any]:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from day0.adapters.base.values import Number
 from day0.tasks.numerics.record import Block, Metrics, NumericsRecord
-from day0.tasks.thresholds import METRIC_CHANGE_FACTOR, METRIC_CHANGE_FLOOR
+from day0.tasks.thresholds import METRIC_CHANGE_FLOOR, SIGNATURE_BAND_FACTOR
 
 from .change import Change
+from .metric_change import beyond_band, exceeds, metric_change
+from .numerics_parts_diff import part_changes
 from .words import listed, number_text
 
 
-def numerics_changes(target: str, before: NumericsRecord, after: NumericsRecord) -> Iterator[Change]:
-    """Node verdicts, numbers beyond the band, the first node with another output, agreement at the output."""
+def numerics_changes(
+    target: str, before: NumericsRecord, after: NumericsRecord, moves: Mapping[str, float] | None = None
+) -> Iterator[Change]:
+    """Node verdicts, numbers beyond the band, the first node that changed, the output, the other parts.
+
+    Args:
+        target: whose.
+        before: the earlier record.
+        after: the later one.
+        moves: node -> how far its output moved, from the signatures of both runs (`reports/signatures.py`).
+    """
     yield from _first_fault(target, before, after)
     earlier = {block.name: block for block in before.facts.blocks}
     later = {block.name: block for block in after.facts.blocks}
@@ -31,8 +41,8 @@ def numerics_changes(target: str, before: NumericsRecord, after: NumericsRecord)
             )
             continue
         yield from _block(target, old, new)
-    yield from _signature(target, before.facts.blocks, later)
-    yield from _logits(target, before, after)
+    yield from _signature(target, before.facts.blocks, later, moves or {})
+    yield from part_changes(target, before.facts, after.facts)
 
 
 def _first_fault(target: str, before: NumericsRecord, after: NumericsRecord) -> Iterator[Change]:
@@ -74,77 +84,61 @@ def _metrics(target: str, node: str, old: Metrics, new: Metrics) -> Iterator[Cha
     for metric, floor in METRIC_CHANGE_FLOOR.items():
         before, after = getattr(old, metric), getattr(new, metric)
         if beyond_band(before, after, floor):
-            yield _metric(target, node, metric, before, after, worse=_exceeds(after, before))
+            yield metric_change(target, node, metric, before, after, worse=exceeds(after, before))
     if old.nonfinite != new.nonfinite:
         worse = new.nonfinite > old.nonfinite
-        yield _metric(target, node, "nonfinite", old.nonfinite, new.nonfinite, worse=worse)
+        yield metric_change(target, node, "nonfinite", old.nonfinite, new.nonfinite, worse=worse)
 
 
-def beyond_band(before: Number, after: Number, floor: float = 0.0) -> bool:
-    """Whether a measure moved by more than `METRIC_CHANGE_FACTOR`, or became or ceased to be finite or zero.
-
-    What stays at or below `floor` does not count, however much it moved.
-    """
-    old, new = abs(float(before)), abs(float(after))
-    if not (math.isfinite(old) and math.isfinite(new)):
-        return str(before) != str(after)
-    if max(old, new) <= floor or old == new:
-        return False
-    return min(old, new) == 0 or max(old, new) / min(old, new) > METRIC_CHANGE_FACTOR
-
-
-def _exceeds(after: Number, before: Number) -> bool:
-    old, new = abs(float(before)), abs(float(after))
-    return math.isnan(new) or new > old
-
-
-def _metric(target: str, node: str, metric: str, before: Number, after: Number, *, worse: bool) -> Change:
-    return Change(
-        kind="metric",
-        target=target,
-        stage="numerics",
-        subject=f"{node} {metric}",
-        before=before,
-        after=after,
-        worse=worse,
-        text=f"{target}: {node} {metric} {number_text(before)} -> {number_text(after)}",
-    )
-
-
-def _signature(target: str, before: Sequence[Block], later: Mapping[str, Block]) -> Iterator[Change]:
+def _signature(
+    target: str, before: Sequence[Block], later: Mapping[str, Block], moves: Mapping[str, float]
+) -> Iterator[Change]:
     """The first node, in topological order, whose output on the reference's own input is another."""
-    changed = [
-        block
-        for block in before
-        if block.name in later
-        and block.signature
-        and later[block.name].signature
-        and block.signature != later[block.name].signature
-    ]
+    pairs = [(block, later[block.name]) for block in before if block.name in later]
+    changed = [(old, new) for old, new in pairs if _is_another(old, new, moves.get(new.name))]
     if changed:
-        first = changed[0]
-        rest = f" (and then {listed([block.name for block in changed[1:]], 2)})" if changed[1:] else ""
+        old, new = changed[0]
+        others = [block.name for block, _ in changed[1:]]
+        rest = f" (and then {listed(others, 2)})" if others else ""
         yield Change(
             kind="signature",
             target=target,
             stage="numerics",
-            subject=first.name,
-            before=first.signature,
-            after=later[first.name].signature,
-            text=f"{target}: first node with another output is {first.name}{rest}",
+            subject=new.name,
+            before=old.signature,
+            after=new.signature,
+            text=f"{target}: first node that changed: {new.name}{_how_far(old, new, moves)}{rest}",
         )
 
 
-def _logits(target: str, before: NumericsRecord, after: NumericsRecord) -> Iterator[Change]:
-    old, new = before.facts.logits, after.facts.logits
-    if old is None or new is None:
-        if old is not new:
-            text = f"{target}: agreement at the output is {'gone' if new is None else 'new'}"
-            yield Change(kind="node", target=target, stage="numerics", subject="logits", text=text)
-        return
-    for metric, more_is_worse in (("top1", False), ("top5", False), ("kl", True), ("decisive", True)):
-        earlier, later = getattr(old, metric), getattr(new, metric)
-        moved = beyond_band(earlier, later) if metric == "kl" else earlier != later
-        if moved:
-            worse = _exceeds(later, earlier) == more_is_worse or str(later) == "NaN"
-            yield _metric(target, "logits", metric, earlier, later, worse=worse)
+def _is_another(old: Block, new: Block, distance: float | None) -> bool:
+    """Whether the output of a node changed by more than it does from run to run.
+
+    A digest that differs proves it where the node is bit-stable or was run once. Where it is not, it differs
+    in every run, and only the distance can tell.
+    """
+    if not old.signature or not new.signature or old.signature == new.signature:
+        return False
+    if old.bit_stable is not False and new.bit_stable is not False:
+        return True
+    band = _band(old, new)
+    return distance is not None and band is not None and distance > SIGNATURE_BAND_FACTOR * band
+
+
+def _band(old: Block, new: Block) -> float | None:
+    """The larger run-to-run distance of the two runs; None where neither ran twice."""
+    known = [float(block.band) for block in (old, new) if not math.isnan(float(block.band))]
+    return max(known, default=None)
+
+
+def _how_far(old: Block, new: Block, moves: Mapping[str, float]) -> str:
+    """`, moved by 3.1e-3, run-to-run band 0`; empty where the runs left no signatures."""
+    distance, band = moves.get(new.name), _band(old, new)
+    measured = (
+        f", run-to-run band {number_text(band)}" if band is not None else ", run-to-run band not measured"
+    )
+    if distance is None:
+        return measured if band is not None else ""
+    if math.isinf(distance):
+        return f", its output has another shape{measured}"
+    return f", moved by {number_text(distance)}{measured}"

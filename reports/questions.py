@@ -11,7 +11,8 @@ from day0.tasks.verdict import Verdict
 
 from .model import Question, Stages
 from .records import leading_message
-from .words import bytes_text, exact_text, listed, number_text, percent_text, plural, sentence
+from .results_question import results_answer
+from .words import bytes_text, exact_text, listed, plural, sentence
 
 _NOT_TRIED = ("not_run", "unsupported")
 
@@ -20,7 +21,7 @@ def three_questions(inventory: InventoryRecord, stages: Stages) -> Sequence[Ques
     """Do the weights load, does the graph execute, can the results be trusted?"""
     weights = _weights(inventory, stages.minimal)
     graph = _graph(stages)
-    results = _results(stages.numerics)
+    results = results_answer(stages.numerics)
     return (
         Question(id="weights", question="Do the weights load?", answer=weights[0], evidence=weights[1]),
         Question(id="graph", question="Does the graph execute?", answer=graph[0], evidence=graph[1]),
@@ -138,37 +139,6 @@ def _whole_model(numerics: NumericsRecord | None) -> tuple[str, bool] | None:
     if idle:
         return f"{exact_text(len(idle))} of {plural(len(blocks), 'node')} did not ({_named(idle)})", True
     return f"the whole model ran, all {plural(len(blocks), 'node')}", False
-
-
-def _results(numerics: NumericsRecord | None) -> tuple[str, str]:
-    if numerics is None:
-        return "unverified", "The numerics stage did not run."
-    facts = numerics.facts
-    fault = facts.first_fault
-    if fault is not None:
-        return "no", (
-            f"{fault.block} is the first node beyond tolerance by itself: {fault.metric} "
-            f"{number_text(fault.value)} against {number_text(fault.tolerance)} allowed."
-        )
-    wrong = [block for block in facts.blocks if block.verdict == "fail"]
-    if wrong or numerics.verdict is Verdict.FAIL:
-        told = leading_message(numerics.findings) or f"beyond tolerance: {_named(wrong)}"
-        return "no", sentence(told)
-    open_blocks = [block for block in facts.blocks if block.verdict == "unverified"]
-    if not facts.blocks or len(open_blocks) == len(facts.blocks):
-        return "unverified", sentence(leading_message(numerics.findings) or "no node was compared")
-    compared = len(facts.blocks) - len(open_blocks)
-    told = (
-        f"{exact_text(compared)} of {plural(len(facts.blocks), 'node')} within tolerance of {facts.reference}"
-    )
-    if open_blocks:
-        return "partly", f"{told}; not compared: {_named(open_blocks)}."
-    if numerics.verdict in (Verdict.UNVERIFIED, Verdict.BLOCKED):
-        return "partly", f"{told}; {leading_message(numerics.findings)}".rstrip(". ;") + "."
-    if facts.logits is None:
-        return "yes", f"{told}."
-    agreement = f"top-1 agreement {percent_text(facts.logits.top1)}"
-    return "yes", f"{told}; {agreement} over {plural(facts.logits.positions, 'position')}."
 
 
 def _named(blocks: Sequence[Block]) -> str:

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Value
+from day0.tasks.numerics.record import NumericsRecord
 from day0.tasks.verdict import Verdict
 
 from .change import Change
@@ -83,13 +85,18 @@ class Regression(Value):
         return self.verdict is Verdict.FAIL
 
 
-def judge_regression(baseline: Report, current: Report) -> Regression:
+def judge_regression(baseline: Report, current: Report, store: RunStore | None = None) -> Regression:
     """Holds a run against its baseline.
 
     A regression is: a verdict, finding or node that now fails and did not; or any behaviour of the target
     (outcome, number, output) that changed although model, stack, reference and method are the same.
+
+    Args:
+        baseline: the accepted report.
+        current: the later one.
+        store: in which both runs left their signatures (see `diff_reports`).
     """
-    diff = diff_reports(baseline, current)
+    diff = diff_reports(baseline, current, store)
     explained = {result.target: _explanations(baseline, current, result.target) for result in current.targets}
     listing = [_classify(change, explained.get(change.target, frozenset())) for change in diff.changes]
     changes = sorted(listing, key=lambda item: not item.regression)
@@ -149,9 +156,15 @@ def _method(result: TargetResult, other: TargetResult) -> Mapping[str, object]:
         "versions": versions,
         "noise": numerics.facts.noise if numerics else "",
         "tokens": numerics.facts.tokens if numerics else 0,
+        "prompts": _prompts(numerics),
         "prompt": numerics.facts.says.prompt if numerics and numerics.facts.says else "",
         "batch": minimal.facts.tokens if minimal else (),
     }
+
+
+def _prompts(numerics: NumericsRecord | None) -> Sequence[str]:
+    logits = numerics.facts.logits if numerics else None
+    return [prompt.name for prompt in logits.prompts] if logits else []
 
 
 def _classify(change: Change, explained: frozenset[ChangeClass]) -> ClassifiedChange:

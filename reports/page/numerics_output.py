@@ -59,7 +59,7 @@ def _look(record: NumericsRecord) -> str:
     prompts = [prompt for _, prompt in _prompts(record)]
     if any(prompt.worst_block for prompt in prompts):
         return "fail"
-    if facts.logits is None or any(_idle(prompt) for prompt in prompts):
+    if facts.logits is None:
         return "unverified"
     return "warn" if any(finding.code == _DECISIVE for finding in record.findings) else "pass"
 

@@ -81,8 +81,16 @@ def _table(ledger: Ledger, routers: Sequence[Routing], slug: str, rest: str, lim
             Column("Unexplained", True, "Flips that it does not explain."),
             Column("Slot order", True, "The same experts in another order."),
             Column("Unflipped", True, "Error on the tokens that were not flipped, over the noise."),
-            Column("Forced ids", True, "Relative L2 with the reference's experts and the target's weights."),
-            Column("Forced both", True, "Relative L2 with the reference's experts and weights."),
+            Column(
+                "Forced ids",
+                True,
+                "Relative L2 on flipped tokens with the reference's experts, the target's weights.",
+            ),
+            Column(
+                "Forced both",
+                True,
+                "The same with the reference's experts and weights: the experts' own part.",
+            ),
             Column("Imbalance", True, "The busiest expert's tokens over the mean."),
             Column("Reference's", True, "The same of the reference."),
         ],
@@ -103,14 +111,22 @@ def _row(ledger: Ledger, router: Routing, place: int) -> Row:
         ledger.cell(f"{base}/{name}", "exact")
         for name in ("tokens", "flips", "near_tie", "unexplained", "slots")
     ]
-    errors = [
-        ledger.cell(f"{base}/{name}", "number")
-        for name in ("unflipped_ratio", "forced_ids", "forced_both", "imbalance", "reference_imbalance")
-    ]
+    errors = [_error(ledger, router, base, name) for name in ("unflipped_ratio", "forced_ids", "forced_both")]
+    loads = [ledger.cell(f"{base}/{name}", "number") for name in ("imbalance", "reference_imbalance")]
     return Row(
-        [Cell(router.name, code=True, status=look, below=_below(router)), *counts, *errors],
+        [Cell(router.name, code=True, status=look, below=_below(router)), *counts, *errors, *loads],
         status=look,
     )
+
+
+def _error(ledger: Ledger, router: Routing, base: str, name: str) -> Cell:
+    if (
+        not router.flips
+        and name.startswith("forced")
+        and float(getattr(router, name)) != float(getattr(router, name))
+    ):
+        return Cell("\N{EN DASH}", numeric=True, title="no token is flipped")
+    return ledger.cell(f"{base}/{name}", "number")
 
 
 def _below(router: Routing) -> str:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from day0.tasks.numerics.record import NumericsFacts
 from day0.tasks.numerics.record_parts import BugResult, SelfTest
 
-from ..words import exact_text, plural
+from ..self_test import ABSENT, ELSEWHERE, FOUND, HIDDEN, MISSED, UNTRIED, judged, outcome
 from .ledger import Ledger
 from .limits import pick
 from .parts import Cell, Column, Group, Row, Table, settle
 
 _OUTCOMES = {
-    "missed": ("fail", "missed"),
-    "elsewhere": ("warn", "found, wrong node"),
-    "found": ("pass", "found"),
-    "found_fp32": ("pass", "found"),
-    "hidden": ("unverified", "hidden by rounding"),
-    "untried": ("unverified", "not tried"),
-    "no": ("", "not in this model"),
+    MISSED: ("fail", "missed"),
+    ELSEWHERE: ("warn", "found, wrong node"),
+    UNTRIED: ("unverified", "not tried"),
+    HIDDEN: ("unverified", "hidden by rounding"),
+    FOUND: ("pass", "found"),
+    ABSENT: ("", "not in this model"),
 }
 _ORDER = tuple(_OUTCOMES)
 _APPLIES = {"yes": "yes", "below_noise": "below noise", "no": "no"}
@@ -39,54 +36,6 @@ def self_test_group(ledger: Ledger, facts: NumericsFacts, slug: str, rest: str, 
         look=look,
         tables=[settle(_matrix(ledger, test, slug, rest, limit))] if test.matrix else (),
     )
-
-
-def outcome(bug: BugResult) -> str:
-    """What became of a bug: a key of the table's words; one below the noise is missed only without noise."""
-    if bug.applies == "no":
-        return "no"
-    below = bug.applies == "below_noise"
-    if bug.detected is None:
-        return "hidden" if below else "untried"
-    if not bug.detected:
-        return "missed"
-    if bug.block_right is False:
-        return "elsewhere"
-    return "found_fp32" if below else "found"
-
-
-def judged(test: SelfTest) -> tuple[str, str]:
-    """Verdict word and `n of m that apply were found`."""
-    counted = [(bug, outcome(bug)) for bug in test.matrix]
-    applying = [(bug, what) for bug, what in counted if bug.applies == "yes"]
-    found = sum(what in ("found", "elsewhere") for _, what in applying)
-    told = f"{exact_text(found)} of {exact_text(len(applying))} bugs that apply were found"
-    misplaced = [bug.bug for bug, what in counted if what == "elsewhere"]
-    missed = [bug.bug for bug, what in counted if what == "missed"]
-    parts = [told + (f", {exact_text(len(misplaced))} of them at a wrong node." if misplaced else ".")]
-    if missed:
-        parts.append(f"Missed: {', '.join(missed[:5])}{' and more' if len(missed) > 5 else ''}.")
-    below = [what for bug, what in counted if bug.applies == "below_noise"]
-    if below:
-        seen = sum(what in ("found_fp32", "elsewhere") for what in below)
-        verb = "moves" if len(below) == 1 else "move"
-        parts.append(
-            f"{plural(len(below), 'bug')} {verb} the result by less than its rounding; {exact_text(seen)} "
-            "of these found in a wider dtype."
-        )
-    parts.append(_observer(test.observer))
-    open_ones = (
-        not applying or test.observer is None or any(what in ("hidden", "untried") for _, what in counted)
-    )
-    if missed or test.observer is False:
-        return "fail", " ".join(parts)
-    return "warn" if misplaced else "unverified" if open_ones else "pass", " ".join(parts)
-
-
-def _observer(observer: bool | None) -> str:
-    if observer is None:
-        return "Whether capturing changes the result was not tried."
-    return "Capturing does not change the result." if observer else "Capturing changes the result."
 
 
 def _matrix(ledger: Ledger, test: SelfTest, slug: str, rest: str, limit: int) -> Table:
@@ -139,8 +88,3 @@ def _because(bug: BugResult) -> str:
 
 def _yes_no(value: bool | None) -> Cell:
     return Cell(_DASH if value is None else "yes" if value else "no")
-
-
-def misses(test: SelfTest) -> Sequence[str]:
-    """Bugs that apply, or that a wider dtype should show, and were not found."""
-    return [bug.bug for bug in test.matrix if outcome(bug) == "missed"]

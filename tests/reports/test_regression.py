@@ -8,8 +8,8 @@ import pytest
 from day0.adapters.base.values import Fingerprint
 from day0.reports.diff import diff_lines, diff_reports
 from day0.reports.facts_diff import differences
+from day0.reports.metric_change import beyond_band
 from day0.reports.model import Report
-from day0.reports.numerics_diff import beyond_band
 from day0.reports.page.build import build_page, unsourced_blocks
 from day0.reports.regression import judge_regression
 from day0.tasks.job import StageJob
