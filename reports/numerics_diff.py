@@ -25,6 +25,7 @@ def numerics_changes(
         after: the later one.
         moves: node -> how far its output moved, from the signatures of both runs (`reports/signatures.py`).
     """
+    moves = moves or {}
     yield from _first_fault(target, before, after)
     earlier = {block.name: block for block in before.facts.blocks}
     later = {block.name: block for block in after.facts.blocks}
@@ -40,9 +41,10 @@ def numerics_changes(
                 text=f"{target}: node {name} {told}",
             )
             continue
-        yield from _block(target, old, new)
-    yield from _signature(target, before.facts.blocks, later, moves or {})
-    yield from part_changes(target, before.facts, after.facts)
+        yield from _block(target, old, new, moves.get(name))
+    yield from _signature(target, before.facts.blocks, later, moves)
+    steady = all(block.bit_stable is not False for block in (*before.facts.blocks, *after.facts.blocks))
+    yield from part_changes(target, before.facts, after.facts, steady=steady)
 
 
 def _first_fault(target: str, before: NumericsRecord, after: NumericsRecord) -> Iterator[Change]:
@@ -63,7 +65,7 @@ def _first_fault(target: str, before: NumericsRecord, after: NumericsRecord) -> 
     )
 
 
-def _block(target: str, old: Block, new: Block) -> Iterator[Change]:
+def _block(target: str, old: Block, new: Block, distance: float | None) -> Iterator[Change]:
     if old.verdict != new.verdict:
         yield Change(
             kind="node",
@@ -76,7 +78,9 @@ def _block(target: str, old: Block, new: Block) -> Iterator[Change]:
             fails=new.verdict == "fail",
             text=f"{target}: node {new.name} {old.verdict} -> {new.verdict} {new.reason}".rstrip(),
         )
-    if old.local is not None and new.local is not None:
+    # Of a node that differs from run to run the numbers wander with it.
+    steady = _is_steady(old, new) or _is_another(old, new, distance)
+    if steady and old.local is not None and new.local is not None:
         yield from _metrics(target, new.name, old.local, new.local)
 
 
@@ -119,10 +123,14 @@ def _is_another(old: Block, new: Block, distance: float | None) -> bool:
     """
     if not old.signature or not new.signature or old.signature == new.signature:
         return False
-    if old.bit_stable is not False and new.bit_stable is not False:
+    if _is_steady(old, new):
         return True
     band = _band(old, new)
     return distance is not None and band is not None and distance > SIGNATURE_BAND_FACTOR * band
+
+
+def _is_steady(old: Block, new: Block) -> bool:
+    return old.bit_stable is not False and new.bit_stable is not False
 
 
 def _band(old: Block, new: Block) -> float | None:
@@ -134,9 +142,7 @@ def _band(old: Block, new: Block) -> float | None:
 def _how_far(old: Block, new: Block, moves: Mapping[str, float]) -> str:
     """`, moved by 3.1e-3, run-to-run band 0`; empty where the runs left no signatures."""
     distance, band = moves.get(new.name), _band(old, new)
-    measured = (
-        f", run-to-run band {number_text(band)}" if band is not None else ", run-to-run band not measured"
-    )
+    measured = f", run-to-run band {'not measured' if band is None else number_text(band)}"
     if distance is None:
         return measured if band is not None else ""
     if math.isinf(distance):

@@ -11,32 +11,32 @@ from .change import Change
 from .metric_change import beyond_band, exceeds, metric_change
 from .self_test import FOUND, MISSED, outcome
 
-PARTS = (
-    "logits",
-    "routing",
-    "decode",
-    "reference_check",
-    "task",
-    "self_test",
-    "precision",
-    "training",
-    "manifest",
-)
-"""Facts that are compared here, and not leaf by leaf."""
 _ASKED = {
     "task": "the task",
     "self_test": "the self-test",
     "precision": "the precision sweep",
-    "training": "training",
+    "training": "the step of training",
 }
+PARTS = ("logits", "decode", "routing", "reference_check", "manifest", *_ASKED)
+"""Facts that are compared here, and not leaf by leaf."""
 _WORST_FIRST = ("fail", "unverified", "pass")
 
 
-def part_changes(target: str, before: NumericsFacts, after: NumericsFacts) -> Iterator[Change]:
-    """Everything but the nodes; a part that only one of the runs was asked for is told and not judged."""
+def part_changes(
+    target: str, before: NumericsFacts, after: NumericsFacts, *, steady: bool = True
+) -> Iterator[Change]:
+    """Everything but the nodes; a part that only one of the runs was asked for is told and not judged.
+
+    Args:
+        target: whose.
+        before: the earlier facts.
+        after: the later ones.
+        steady: whether two runs of the target are equal to the last bit. Where they are not, shares and counts
+            wander, so they are told only where the KL divergence moved too.
+    """
     yield from _check(target, before, after)
-    yield from _output(target, "logits", before.logits, after.logits)
-    yield from _output(target, "decode", before.decode, after.decode)
+    yield from _output(target, "logits", before.logits, after.logits, steady)
+    yield from _output(target, "decode", before.decode, after.decode, steady)
     yield from _routing(target, before.routing, after.routing)
     yield from _captured(target, before, after)
     for part, told in _ASKED.items():
@@ -45,7 +45,7 @@ def part_changes(target: str, before: NumericsFacts, after: NumericsFacts) -> It
             word = "was not asked for" if new is None else "is new"
             yield _fact(target, f"/{part}", f"{target}: {told} {word}")
     if before.task and after.task:
-        yield from _task(target, before.task, after.task)
+        yield from _task(target, before.task, after.task, steady)
     if before.self_test and after.self_test:
         yield from _self_test(target, before.self_test, after.self_test)
     if before.precision and after.precision:
@@ -88,18 +88,18 @@ def _check(target: str, before: NumericsFacts, after: NumericsFacts) -> Iterator
         yield _word(target, "reference check", old, new, _worse(old, new), fails=new == "fail")
 
 
-def _output(target: str, name: str, old: Logits | None, new: Logits | None) -> Iterator[Change]:
+def _output(target: str, name: str, old: Logits | None, new: Logits | None, steady: bool) -> Iterator[Change]:
     if old is None or new is None:
         if old is not new:
             place = "" if name == "logits" else " with a cache"
             text = f"{target}: agreement at the output{place} is {'gone' if new is None else 'new'}"
             yield Change(kind="node", target=target, stage="numerics", subject=name, text=text)
         return
-    yield from _agreement(target, name, old, new)
+    yield from _agreement(target, name, old, new, steady)
     earlier = {prompt.name: prompt for prompt in old.prompts}
     for prompt in new.prompts:
         if prompt.name in earlier:
-            yield from _prompt(target, f"{name} {prompt.name}", earlier[prompt.name], prompt)
+            yield from _prompt(target, f"{name} {prompt.name}", earlier[prompt.name], prompt, steady)
     gone = [prompt for prompt in earlier if prompt not in {other.name for other in new.prompts}]
     fresh = [prompt.name for prompt in new.prompts if prompt.name not in earlier]
     for named, told in ((gone, "is gone"), (fresh, "is new")):
@@ -107,13 +107,15 @@ def _output(target: str, name: str, old: Logits | None, new: Logits | None) -> I
             yield _fact(target, f"/{name}/prompts", f"{target}: prompt {prompt} {told}")
 
 
-def _prompt(target: str, subject: str, old: PromptResult, new: PromptResult) -> Iterator[Change]:
+def _prompt(
+    target: str, subject: str, old: PromptResult, new: PromptResult, steady: bool
+) -> Iterator[Change]:
     if bool(old.reason) != bool(new.reason):
         told = f"does not run any more: {new.reason}" if new.reason else "runs now"
         yield _fact(target, f"/prompts/{subject}", f"{target}: {subject} {told}")
         return
     if not old.reason:
-        yield from _agreement(target, subject, old, new)
+        yield from _agreement(target, subject, old, new, steady)
     if old.worst_block != new.worst_block:
         worse = bool(new.worst_block) if not (old.worst_block and new.worst_block) else None
         fails = bool(new.worst_block) and not old.worst_block
@@ -121,8 +123,10 @@ def _prompt(target: str, subject: str, old: PromptResult, new: PromptResult) -> 
 
 
 def _agreement(
-    target: str, subject: str, old: Logits | PromptResult, new: Logits | PromptResult
+    target: str, subject: str, old: Logits | PromptResult, new: Logits | PromptResult, steady: bool
 ) -> Iterator[Change]:
+    if not steady and not beyond_band(old.kl, new.kl):
+        return
     for metric, more_is_worse in (("top1", False), ("top5", False), ("kl", True), ("decisive", True)):
         earlier, later = getattr(old, metric), getattr(new, metric)
         moved = beyond_band(earlier, later) if metric == "kl" else earlier != later
@@ -149,11 +153,11 @@ def _captured(target: str, before: NumericsFacts, after: NumericsFacts) -> Itera
         yield metric_change(target, "calls", "not captured", old, new, worse=new > old)
 
 
-def _task(target: str, before: TaskMetric, after: TaskMetric) -> Iterator[Change]:
+def _task(target: str, before: TaskMetric, after: TaskMetric, steady: bool) -> Iterator[Change]:
     if (before.name, before.items) != (after.name, after.items):
         told = f"{before.name or 'none'} of {before.items} -> {after.name or 'none'} of {after.items} items"
         yield _fact(target, "/task", f"{target}: the task is another: {told}")
-    elif str(before.target) != str(after.target):
+    elif str(before.target) != str(after.target) and (steady or float(after.high) < 0 <= float(before.high)):
         worse = float(after.target) < float(before.target)
         yield metric_change(target, f"task {after.name}", "target", before.target, after.target, worse=worse)
 

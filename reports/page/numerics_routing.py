@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from day0.tasks.numerics.record import NumericsFacts
@@ -84,12 +85,12 @@ def _table(ledger: Ledger, routers: Sequence[Routing], slug: str, rest: str, lim
             Column(
                 "Forced ids",
                 True,
-                "Relative L2 on flipped tokens with the reference's experts, the target's weights.",
+                "Relative L2 with the reference's experts, the target's weights.",
             ),
             Column(
                 "Forced both",
                 True,
-                "The same with the reference's experts and weights: the experts' own part.",
+                "The same with the reference's weights: the experts' own part.",
             ),
             Column("Imbalance", True, "The busiest expert's tokens over the mean."),
             Column("Reference's", True, "The same of the reference."),
@@ -120,11 +121,7 @@ def _row(ledger: Ledger, router: Routing, place: int) -> Row:
 
 
 def _error(ledger: Ledger, router: Routing, base: str, name: str) -> Cell:
-    if (
-        not router.flips
-        and name.startswith("forced")
-        and float(getattr(router, name)) != float(getattr(router, name))
-    ):
+    if not router.flips and math.isnan(float(getattr(router, name))):
         return Cell("\N{EN DASH}", numeric=True, title="no token is flipped")
     return ledger.cell(f"{base}/{name}", "number")
 
