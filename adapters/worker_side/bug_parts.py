@@ -11,6 +11,8 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from day0_worker.parts import own_forward
+
 if TYPE_CHECKING:
     import torch
 
@@ -137,7 +139,7 @@ def expert_call(
 
 
 def _takes_three(part: torch.nn.Module) -> bool:
-    return len(inspect.signature(part.forward).parameters) == 3
+    return len(inspect.signature(own_forward(part)).parameters) == 3
 
 
 def _names(function: types.FunctionType) -> Sequence[str]:

@@ -113,14 +113,11 @@ def shares(found: Panel, *, heuristic: bool = False) -> dict[str, float]:
         found: of one tensor.
         heuristic: whether the node is routed and which tokens were routed otherwise is not known.
     """
-    over = {"token_ratio": found.token_ratio / thresholds.NUMERICS_RATIO}
-    if not heuristic:
-        over["ratio"] = found.ratio / thresholds.NUMERICS_RATIO
-        over["worst_ratio"] = found.worst_ratio / thresholds.NUMERICS_WORST_TOKEN
-        over["channel_ratio"] = found.channel_ratio / thresholds.NUMERICS_WORST_CHANNEL
+    plain = ("token_ratio",) if heuristic else ("token_ratio", "ratio", "worst_ratio", "channel_ratio")
+    over = {metric: float(getattr(found, metric)) / _TOLERANCE[metric] for metric in plain}
     # A mean gain must be both certain and large enough to matter.
-    score = found.gain_score / thresholds.NUMERICS_GAIN_SCORE
-    over["gain_score"] = score if found.gain_share > thresholds.NUMERICS_GAIN_SHARE else min(score, 1.0)
+    certain = found.gain_score / thresholds.NUMERICS_GAIN_SCORE
+    over["gain_score"] = min(certain, found.gain_share / thresholds.NUMERICS_GAIN_SHARE)
     return over
 
 
@@ -130,11 +127,20 @@ def _excesses(target: Distance, noise: Distance, found: Panel, heuristic: bool) 
     ratios = shares(found, heuristic=heuristic)
     excesses = [_nonfinite(target), _against_zero(target, noise)]
     for metric, share in ratios.items():
-        value = float(getattr(found, metric))
-        excesses.append(Excess(metric, value, value / share) if share > 1 else None)
+        if share > 1:
+            excesses.append(Excess(metric, float(getattr(found, metric)), _TOLERANCE[metric]))
     if heuristic:
         excesses.append(_outliers(found.outliers, found.expected_outliers))
     return excesses
+
+
+_TOLERANCE = {
+    "token_ratio": thresholds.NUMERICS_RATIO,
+    "ratio": thresholds.NUMERICS_RATIO,
+    "worst_ratio": thresholds.NUMERICS_WORST_TOKEN,
+    "channel_ratio": thresholds.NUMERICS_WORST_CHANNEL,
+    "gain_score": thresholds.NUMERICS_GAIN_SCORE,
+}
 
 
 def _metrics(target: Distance, found: Panel) -> Metrics:
