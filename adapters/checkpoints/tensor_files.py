@@ -14,6 +14,7 @@ from day0.adapters.base.values import Anomaly
 from day0.adapters.sources.ranges import joined
 from day0.adapters.sources.staging import Wanted, local_part, read_part, stage_files, stager_of
 
+from .filling import fill
 from .table import TensorTable
 
 
@@ -80,6 +81,20 @@ class TensorFiles:
         """
         file, kind, offset = self._table.place(name)
         return local_part(self._source, file, offset, offset + kind.bytes)
+
+    def here(self, file: str) -> Path | None:
+        """The file, where all of it is on this machine without anything being fetched."""
+        stager = stager_of(self._source)
+        return self._source.local_path(file) if stager is None else stager.whole(file)
+
+    def read_into(self, file: str, start: int, parts: Sequence[memoryview]) -> None:
+        """Fills parts, one behind the other, with a file's bytes; those of a remote one are kept nowhere.
+
+        Raises:
+            CheckpointError: E301, the file ends before they are full.
+            SourceError: it cannot be read.
+        """
+        fill(self._source, file, start, parts)
 
     def fetch(self, names: Iterable[str]) -> None:
         """Stages the bytes of tensors of a remote release, see `fetch_tensors`.

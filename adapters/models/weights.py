@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base.checkpoint import Checkpoint, fetch_tensors
@@ -25,40 +25,54 @@ def resolve_weights(node: Node, checkpoint: Checkpoint) -> dict[str, Any]:
         CheckpointError: E330, a recipe names a tensor that the checkpoint does not have.
     """
     expressions = {name: recipe.expression for name, recipe in node.weights.items()}
-    known = [name for name in _leaves(list(expressions.values())) if name in checkpoint.tensors]
+    known = [name for name in tensors_in(list(expressions.values())) if name in checkpoint.tensors]
     fetch_tensors(checkpoint, known)
-    return {name: _resolved(expression, checkpoint) for name, expression in expressions.items()}
+    return {
+        name: resolved(expression, lambda tensor: leaf_of(tensor, checkpoint))
+        for name, expression in expressions.items()
+    }
 
 
-def _leaves(expression: Any) -> Iterator[str]:
+def tensors_in(expression: Any) -> Iterator[str]:
     """Names of all tensors in an expression."""
     if isinstance(expression, list):
         for part in expression:
-            yield from _leaves(part)
+            yield from tensors_in(part)
     elif isinstance(expression, Mapping):
         if "tensor" in expression:
             yield expression["tensor"]
         elif "each" in expression:
             for number in range(expression["from"], expression["to"]):
-                yield from _leaves(spelt(expression["each"], number))
+                yield from tensors_in(spelt(expression["each"], number))
         else:
-            yield from _leaves(list(expression.values()))
+            yield from tensors_in(list(expression.values()))
 
 
-def _resolved(expression: Any, checkpoint: Checkpoint) -> Any:
+def resolved(expression: Any, leaf: Callable[[str], dict[str, Any]]) -> Any:
+    """The expression with the leaf of its name in place of every tensor, and every list spelt out."""
     if isinstance(expression, list):
-        return [_resolved(part, checkpoint) for part in expression]
+        return [resolved(part, leaf) for part in expression]
     if not isinstance(expression, Mapping):
         return expression
     if "tensor" in expression:
-        return _leaf(expression["tensor"], checkpoint)
+        return leaf(expression["tensor"])
     if "each" in expression:
         numbers = range(expression["from"], expression["to"])
-        return [_resolved(spelt(expression["each"], number), checkpoint) for number in numbers]
-    return {key: _resolved(value, checkpoint) for key, value in expression.items()}
+        return [resolved(spelt(expression["each"], number), leaf) for number in numbers]
+    return {key: resolved(value, leaf) for key, value in expression.items()}
 
 
-def _leaf(name: str, checkpoint: Checkpoint) -> dict[str, Any]:
+def is_leaf(expression: Any) -> bool:
+    """Whether a resolved expression is the bytes of a tensor as they stand in a file."""
+    return isinstance(expression, Mapping) and "file" in expression
+
+
+def leaf_of(name: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Where a tensor's bytes are on this machine, fetched first where they are not.
+
+    Raises:
+        CheckpointError: E330, the checkpoint does not have it.
+    """
     info = checkpoint.tensors.get(name)
     if info is None:
         raise CheckpointError(
