@@ -135,11 +135,12 @@ def _leaf(group: _Group, statement: Statement) -> Leaf:
     """The expression on which all readings that the config allows agree."""
     forms = list(_forms(group, statement))
     good = [form for form in forms if not isinstance(form, str)]
+    wrong = [form for form in forms if isinstance(form, str)]
     if not good:
-        return Unreadable(forms[0] if forms else _unknown(group, statement), group.names)
+        return Unreadable(wrong[0] if wrong else _unknown(group, statement), group.names)
     if any(form != good[0] for form in good):
-        return Unreadable(f"{statement.words} allows several readings of {group.stored['weight'].name}",
-                          group.names)  # fmt: skip
+        name = group.stored["weight"].name
+        return Unreadable(f"{statement.words} allows several readings of {name}", group.names)
     expression, shape = good[0]
     read = {info.name for info in group.stored.values()}
     return Part(expression, tuple(shape), tuple(name for name in group.names if name in read))

@@ -202,8 +202,7 @@ class LiftedNodes:
             if expected and self._kept[0] != job.node:
                 raise StackError(f"the weights of {job.node} are no longer here; another node ran since")
             given = self._kept[1] if expected else {}
-        _check_weights(job.node, given, expected)
-        placed = {name: given[name].to(expected[name].dtype) for name in expected}
+        placed = _placed_weights(job.node, given, expected)
         self._kept = (job.node, placed)
         return list(placed.values())
 
@@ -248,16 +247,21 @@ def _cache_kinds(modules: NodeModules) -> List[str]:
     return kinds
 
 
-def _check_weights(
+def _placed_weights(
     node: str, given: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]
-) -> None:
+) -> Dict[str, torch.Tensor]:
+    """The weights in the dtypes that are expected; each is asked for once, since it may be made only then."""
     unknown, missing = sorted(set(given) - set(expected)), sorted(set(expected) - set(given))
     if unknown or missing:
         raise StackError(f"{node} lacks weights for {missing} and has no place for {unknown}", "key_mismatch")
+    placed: Dict[str, torch.Tensor] = {}
     for name, place in expected.items():
-        if given[name].shape != place.shape:
-            shapes = f"{list(given[name].shape)} in the checkpoint, {list(place.shape)} in the model"
+        value = given[name]
+        if value.shape != place.shape:
+            shapes = f"{list(value.shape)} in the checkpoint, {list(place.shape)} in the model"
             raise StackError(f"{node}.{name}: {shapes}", "key_mismatch")
+        placed[name] = value.to(place.dtype)
+    return placed
 
 
 def _flatten(value: Any, found: List[torch.Tensor]) -> Any:

@@ -230,13 +230,11 @@ class _Server:
 
     def _node_run(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> NodeRun:
         from day0_worker.trees import decode_arguments
-        from day0_worker.weights import evaluate
+        from day0_worker.weights import LazyWeights
 
         args, kwargs = decode_arguments(request["tree"], tensors)
         expressions = request["weights"]
-        weights = None
-        if expressions is not None:
-            weights = {name: evaluate(expression, tensors) for name, expression in expressions.items()}
+        weights = None if expressions is None else LazyWeights(expressions, tensors)
         node, ways = request["node"], self._loaded().ways
         args, kwargs = ways.received(node, (args, kwargs))
         pause = request.get("pause") or ""
@@ -246,10 +244,10 @@ class _Server:
 
     def _run_experts(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
         from day0_worker.trees import decode
-        from day0_worker.weights import evaluate
+        from day0_worker.weights import LazyWeights
 
         args = decode(request["tree"], tensors)
-        weights = {name: evaluate(expression, tensors) for name, expression in request["weights"].items()}
+        weights = LazyWeights(request["weights"], tensors)
         job = NodeRun(request["handle"], request["node"], weights, args, {}, None, experts=request["experts"])
         return self._measured(lambda stack: stack.run(job))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from day0_worker.stack import StackError
-from day0_worker.weights import evaluate, read_tensor
+from day0_worker.weights import LazyWeights, described, evaluate, evaluate_into, read_tensor
 
 A = torch.arange(12.0).reshape(4, 3)
 B = torch.arange(100.0, 112.0).reshape(4, 3)
@@ -137,3 +137,32 @@ def test_endless_nesting_is_refused() -> None:
         expression = {"transpose": expression, "dims": [0, 1]}
     with pytest.raises(StackError, match="deep"):
         evaluate(expression, VALUES)
+
+
+def test_a_result_can_be_filled_into_a_tensor_that_is_there() -> None:
+    out = torch.empty(3, 4, dtype=torch.bfloat16)
+    evaluate_into(out.t(), a, VALUES)
+    assert torch.equal(out.t(), A.bfloat16())
+    with pytest.raises(StackError, match="is needed"):
+        evaluate_into(torch.empty(3, 4), a, VALUES)
+
+
+def test_shape_and_dtype_are_known_without_reading(tmp_path: Path) -> None:
+    leaf = {"file": str(tmp_path / "absent"), "offset": 0, "dtype": "fp8_e4m3", "shape": [6, 8]}
+    scale = {"file": str(tmp_path / "absent"), "offset": 0, "dtype": "fp32", "shape": [3, 2]}
+    expression = {"dequantize": "fp8_block", "weight": leaf, "scale": scale, "block": [2, 4]}
+    assert described({"transpose": leaf, "dims": [0, 1]}, {}) == ([8, 6], torch.float8_e4m3fn)
+    assert described({"stack": [expression, expression], "dim": 0}, {}) == ([2, 6, 8], torch.float32)
+
+
+def test_lazy_weights_are_made_at_each_access_and_not_kept() -> None:
+    weights = LazyWeights({"x": {"stack": [a, b], "dim": 0}, "y": a, "bad": {}}, VALUES)
+    assert list(weights) == ["x", "y", "bad"]
+    assert "x" in weights
+    first, second = weights["x"], weights["x"]
+    assert torch.equal(first, second)
+    assert first.data_ptr() != second.data_ptr()
+    with pytest.raises(StackError, match="malformed"):
+        dict(weights)
+    with pytest.raises(KeyError):
+        weights["z"]
