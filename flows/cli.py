@@ -34,7 +34,7 @@ _VERBS = (
     ("coverage", "commands_stages:coverage", "Which operators of a model a target has, lacks or gets wrong."),
     ("probe", "commands_probe:probe", "Try operators on a target and keep what was learnt."),
     ("minimal", "commands_stages:minimal", "Load and run the first layers of each kind."),
-    ("compare", "commands_stages:compare", "Hold every node against the reference."),
+    ("compare", "commands_compare:compare", "Hold every node against the reference."),
     ("plan", "commands_stages:plan", "Which configuration fits on which chip (estimates)."),
     ("health", "commands_stages:health", "Climb from one device to all: compute, collectives, growth."),
     ("report", "commands_reports:report", "Draw a run's page again and say where it lies."),

@@ -1,6 +1,8 @@
-"""Single stages: `coverage`, `minimal`, `compare`, `plan`, `health`; no Prefect, no report."""
+"""Single stages: `coverage`, `minimal`, `plan`, `health`; no Prefect, no report."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from day0.reports.as_json import record_json
 from day0.tasks.verdict import exit_status
@@ -24,7 +26,7 @@ def coverage(model: str, /, *, target: Target, fresh: Switch = False, flags: Run
         fresh: Do not use stored results that touch the target.
         flags: Shared flags.
     """
-    return _run("coverage", model, target, flags, fresh=fresh)
+    return run_stage_verb("coverage", model, target, flags, fresh=fresh)
 
 
 def minimal(model: str, /, *, target: Target, fresh: Switch = False, flags: RunFlags = _DEFAULT) -> int:
@@ -36,19 +38,7 @@ def minimal(model: str, /, *, target: Target, fresh: Switch = False, flags: RunF
         fresh: Do not use stored results that touch the target.
         flags: Shared flags.
     """
-    return _run("minimal", model, target, flags, fresh=fresh)
-
-
-def compare(model: str, /, *, target: Target, fresh: Switch = False, flags: RunFlags = _DEFAULT) -> int:
-    """Hold every node against the reference.
-
-    Args:
-        model: Hub id or folder; NAME@REV pins.
-        target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16.
-        fresh: Do not use stored results that touch the target.
-        flags: Shared flags.
-    """
-    return _run("numerics", model, target, flags, fresh=fresh)
+    return run_stage_verb("minimal", model, target, flags, fresh=fresh)
 
 
 def health(model: str, /, *, target: Target, fresh: Switch = False, flags: RunFlags = _DEFAULT) -> int:
@@ -60,7 +50,7 @@ def health(model: str, /, *, target: Target, fresh: Switch = False, flags: RunFl
         fresh: Do not use stored results that touch the target.
         flags: Shared flags.
     """
-    return _run("scale", model, target, flags, fresh=fresh)
+    return run_stage_verb("scale", model, target, flags, fresh=fresh)
 
 
 def plan(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
@@ -70,10 +60,13 @@ def plan(model: str, /, *, flags: RunFlags = _DEFAULT) -> int:
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
         flags: Shared flags.
     """
-    return _run("plan", model, None, flags)
+    return run_stage_verb("plan", model, None, flags)
 
 
-def _run(stage: str, model: str, target: str | None, flags: RunFlags, *, fresh: bool = False) -> int:
+def run_stage_verb(
+    stage: str, model: str, target: str | None, flags: RunFlags, *, fresh: bool = False, **more: Any
+) -> int:
+    """Runs one stage with those that it builds on and answers; `more` are options of that stage alone."""
     settings = settings_of(flags)
     with stdout_for_data() as data:
         with show_progress():
@@ -83,7 +76,7 @@ def _run(stage: str, model: str, target: str | None, flags: RunFlags, *, fresh: 
                 flags.revision,
                 target,
                 settings.store,
-                run_options(settings, fresh=fresh),
+                run_options(settings, fresh=fresh, **more),
             )
         if flags.json:
             write_json(data, record_json(record))

@@ -18,7 +18,8 @@ class Subject(Value):
     """What a finding is about.
 
     Attributes:
-        kind: `model`, `file`, `tensor`, `node`, `operator`, `target`, `tier`, `config`, `metric`.
+        kind: `model`, `file`, `tensor`, `node`, `operator`, `target`, `tier`, `config`, `metric`,
+            `prompt`.
         name: e.g. `model.layers.7`.
         rank: of a process, where one is meant.
     """

@@ -16,6 +16,30 @@ from .record_store import load_record, save_record
 from .verdict import Verdict
 
 
+class NumericsOptions(Value):
+    """What numerics may be asked beyond the comparison itself.
+
+    Attributes:
+        prompts: which of the shipped prompts run: `auto`, `all` or names with commas.
+        self_test: whether bugs are put in on purpose to see whether they are found.
+        sweep: lower precisions to try on each role, short names with commas; empty: none.
+        train: whether one step of training is compared.
+        task: whether both sides answer the shipped items.
+        samples: path of outputs that the release's publisher gives; empty: none.
+        reference: path of a bundle that stands for the reference; empty: the reference itself runs.
+        spread: how local comparisons are spread before the walk, e.g. `processes:4`; empty: the walk alone.
+    """
+
+    prompts: str = "auto"
+    self_test: bool = False
+    sweep: str = ""
+    train: bool = False
+    task: bool = False
+    samples: str = ""
+    reference: str = ""
+    spread: str = ""
+
+
 class RunOptions(Value):
     """Settings of one run that change what is computed.
 
@@ -30,6 +54,7 @@ class RunOptions(Value):
         expected: whether inventory works out in a worker which tensors the config implies.
         verify: whether inventory reads every byte of the weights.
         layouts: that inventory tells memory per rank for, e.g. `tp=8,ep=8`; empty: the usual ones.
+        numerics: what numerics does beyond its defaults.
     """
 
     probe_budget: float = 60.0
@@ -42,6 +67,7 @@ class RunOptions(Value):
     expected: bool = False
     verify: bool = False
     layouts: Sequence[str] = ()
+    numerics: NumericsOptions = NumericsOptions()
 
 
 class StageJob(Value):

@@ -55,10 +55,18 @@ for their swap to count as unexplained. The difference of two scores has the sta
 errors, so for a kernel with 2.4 times the noise arm's error (the worst correct one measured) this is 4.7 of
 them, which rounding passes once in 10^6 tokens that are that near."""
 
+NUMERICS_BUG_UNITS = 5.0
+"""Units of noise from which a bug that is put in on purpose must be found. More than the tolerances, since
+what is judged is the bug and the rounding together, and these may cancel in part."""
+
 NUMERICS_PROPAGATED_RATIO = 5.0
 """Typical token's error on the target's own stream over that on the noise arm's, beyond which a node is off
 by what it received. Two streams that round independently drift from the reference at the same pace;
 measured: 0.6 to 1.3."""
+
+NUMERICS_HEADROOM = 0.25
+"""Share of the largest number of the target's dtype beyond which a node is called near to overflow: another
+prompt easily reaches four times the magnitude of this one."""
 
 NUMERICS_TOKENS = 128
 """Tokens compared. Enough that an output times 1.01 is 40 standard errors from rounding in bf16 (measured on
@@ -160,6 +168,14 @@ alone may be a model of another language."""
 REFERENCE_WORSE_THAN_UNIFORM = 1.0
 """Nats per token above the uniform distribution's, beyond which trained weights are read wrongly whatever the
 model's language: training makes a model at least as cautious as that on text it does not know."""
+
+# Sweep over precisions: what a role may lose when it is held lower than the target holds it. PROVISIONAL
+
+NUMERICS_SWEEP_FACTOR = 3.0
+NUMERICS_SWEEP_KL = 5e-3
+NUMERICS_SWEEP_KL_SHARE = 1e-3
+NUMERICS_SWEEP_LOCAL = 0.03
+NUMERICS_SWEEP_WORK = 20_000_000_000_000
 
 # --- reports: what counts as a change between two runs -----------------------------------------------------
 # Facts are equal for equal inputs, so under one fingerprint any change is one; the band serves comparisons

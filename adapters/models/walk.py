@@ -64,6 +64,10 @@ class Glue:
         parameters = inspect.signature(type(self.model).forward).parameters
         return next(name for name in ("cache", "past_key_values", "cache_params") if name in parameters)
 
+    def takes(self, argument: str) -> bool:
+        """Whether the forward has an argument of that name, e.g. `position_ids`."""
+        return argument in inspect.signature(type(self.model).forward).parameters
+
     def _hollow(self, name: str) -> None:
         def hand_over(*args: Any, **kwargs: Any) -> Any:
             walk: Walk = self._local.walk
@@ -108,6 +112,7 @@ class Walk:
         cache: cache of the sequence so far, only read (positions and masks follow from it); None: a prefill.
             Give each walk a copy: whoever runs the nodes changes the cache that it uses.
         mask: 1 for each token of each sequence, 0 for padding; None: no padding.
+        positions: position id of each token of each sequence; None: as the model counts them.
     """
 
     def __init__(
@@ -120,11 +125,14 @@ class Walk:
         glue: Glue | None = None,
         cache: Any = None,
         mask: Sequence[Sequence[int]] | None = None,
+        positions: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self._glue = glue or Glue(skeleton, dtype, options)
         inputs: dict[str, Any] = {"input_ids": torch.tensor(tokens, dtype=torch.int64), "use_cache": True}
         if mask is not None:
             inputs["attention_mask"] = torch.tensor(mask, dtype=torch.int64)
+        if positions is not None:
+            inputs["position_ids"] = torch.tensor(positions, dtype=torch.int64)
         if cache is not None:
             inputs[self._glue.cache_name] = cache
         self._calls: queue.Queue[NodeCall | BaseException | None] = queue.Queue()

@@ -141,6 +141,31 @@ ENTRIES: tuple[Entry, ...] = (
         undecided="unverified",
     ),
     Entry(
+        code="NUM017",
+        title="Tokens routed otherwise without a near-tie",
+        severity="error",
+        meaning="On the reference's own input the target's router sends tokens to other experts although the "
+        "reference's scores of both are further apart than the rounding of the target's precision explains.",
+        remedy="Look at the router's product, its bias and its choice of groups on the target: the dtype of "
+        "the scores, the order of operations, how ties are broken.",
+    ),
+    Entry(
+        code="NUM018",
+        title="Near to overflow",
+        severity="warning",
+        meaning="The node's largest magnitude in the reference comes close to the largest number of the "
+        "target's dtype; another prompt may overflow.",
+        remedy="Run this node in bf16 or fp32, or scale its weights.",
+    ),
+    Entry(
+        code="NUM019",
+        title="Prompt did not run",
+        severity="info",
+        meaning="One of the shipped prompts did not run, for the reason given; what only it can show was not "
+        "looked at.",
+        remedy="Where the reason is its cost, run it with --prompts all.",
+    ),
+    Entry(
         code="NUM020",
         title="Reference itself wrong",
         severity="error",
@@ -160,5 +185,40 @@ ENTRIES: tuple[Entry, ...] = (
         remedy="Give more memory, so that stock transformers can load the release, or the publisher's sample "
         "outputs with --samples.",
         undecided="unverified",
+    ),
+    Entry(
+        code="NUM022",
+        title="Endpoint says otherwise",
+        severity="warning",
+        meaning="The served model chooses another token than the reference although the reference's margin "
+        "exceeds the rounding of the release's precision: greedily, or as the likeliest token of a prompt.",
+        remedy="Look for what the server does beside the model: quantisation of weights or cache, sampling "
+        "defaults, another revision; then compare the stack below it node by node.",
+    ),
+    Entry(
+        code="NUM023",
+        title="Endpoint cannot be asked",
+        severity="warning",
+        meaning="The server does not offer what would show how far its output is from the reference's, or "
+        "failed at it; the reason is in the message.",
+        remedy="Compare on a server that gives prompt log-probabilities, or start this one with them.",
+        undecided="unverified",
+    ),
+    Entry(
+        code="NUM024",
+        title="Endpoint tokenises otherwise",
+        severity="error",
+        meaning="The server makes other tokens of a prompt than the release's tokenizer, so the served model "
+        "reads another text than was sent.",
+        remedy="Serve the tokenizer of the same revision; look for a first token that is added twice or not "
+        "at all.",
+    ),
+    Entry(
+        code="NUM025",
+        title="Log-probabilities one position too early",
+        severity="info",
+        meaning="What the server lists for a token of the prompt is the distribution of the token after it, "
+        "as its own greedy choices show. It was read so.",
+        remedy="Report it to the server's owner: perplexities that others compute from it are wrong.",
     ),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
-from .compare import Comparison
+from .lockstep import Comparison
 from .node import NOT_COMPARED, ZERO, NodeFacts
 from .record import Logits
+from .router import FLIPS
 
 _NAMED = 5
 
@@ -29,10 +30,11 @@ def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repr
         subject = Subject(kind="model", name=target)
         found.append(make_finding("NUM015", subject, error.message, remedy=error.remedy or None))
     faults = [facts for facts in nodes if facts.block.verdict == "fail"]
-    for code in ("NUM001", "NUM002", "NUM003", "NUM004"):
+    for code in ("NUM001", "NUM002", "NUM003", "NUM004", "NUM017"):
         found += _grouped(code, [facts for facts in faults if _code(facts) == code], kinds, target, repro)
     found += _inherited(nodes, bool(faults), target)
     found += _routed(nodes, target)
+    found += _headroom(nodes, target)
     found += _not_compared(nodes)
     found += _output(nodes, target)
     return found
@@ -54,8 +56,8 @@ def _code(facts: NodeFacts) -> str:
         return "NUM004"
     if facts.outcome:
         return "NUM002"
-    nonfinite = facts.fault is not None and facts.fault.metric == "nonfinite"
-    return "NUM003" if nonfinite else "NUM001"
+    metric = facts.fault.metric if facts.fault is not None else ""
+    return {"nonfinite": "NUM003", FLIPS: "NUM017"}.get(metric, "NUM001")
 
 
 def _weights(nodes: Sequence[NodeFacts]) -> list[Finding]:
@@ -103,17 +105,47 @@ def _inherited(nodes: Sequence[NodeFacts], faulty: bool, target: str) -> list[Fi
     return [make_finding(code, Subject(kind="node", name=first.name), said)]
 
 
+def _headroom(nodes: Sequence[NodeFacts], target: str) -> list[Finding]:
+    near = [facts.block for facts in nodes if float(facts.block.headroom) > thresholds.NUMERICS_HEADROOM]
+    if not near:
+        return []
+    first = max(near, key=lambda block: float(block.headroom))
+    said = (
+        f"{first.name} reaches {float(first.largest):.3g} in the reference, {float(first.headroom):.0%} of "
+        f"the largest number that {target} can hold"
+    )
+    more = f"; so near are {len(near)} nodes in all" if len(near) > 1 else ""
+    return [make_finding("NUM018", Subject(kind="node", name=first.name), f"{said}{more}.")]
+
+
+def left_out_findings(left_out: Mapping[str, str], dropped: Mapping[str, str]) -> list[Finding]:
+    """Prompts of the set that did not run although the model could have run them, or that ended early."""
+    found = []
+    for name, reason in {
+        **left_out,
+        **{name.partition(".")[0]: why for name, why in dropped.items()},
+    }.items():
+        subject = Subject(kind="prompt", name=name)
+        found.append(make_finding("NUM019", subject, f"The prompt {name} did not run: {reason}."))
+    return found
+
+
 def _routed(nodes: Sequence[NodeFacts], target: str) -> list[Finding]:
     flipped = [facts.block for facts in nodes if facts.block.verdict == "pass" and _outliers(facts)]
     if not flipped:
         return []
-    counts = ", ".join(f"{block.local.outliers} at {block.name}" for block in flipped[:_NAMED] if block.local)
+    counts = ", ".join(
+        f"{_outliers(facts)} at {facts.block.name}"
+        for facts in [facts for facts in nodes if facts.block in flipped][:_NAMED]
+    )
     more = f" and at {len(flipped) - _NAMED} more nodes" if len(flipped) > _NAMED else ""
     said = f"Tokens of {target} routed otherwise than the reference's: {counts}{more}."
     return [make_finding("NUM011", Subject(kind="node", name=flipped[0].name), said)]
 
 
 def _outliers(facts: NodeFacts) -> int:
+    if facts.routing is not None and not facts.routing.reason:
+        return facts.routing.near_tie
     return facts.block.local.outliers if facts.block.local is not None else 0
 
 
@@ -134,15 +166,31 @@ def _not_compared(nodes: Sequence[NodeFacts]) -> list[Finding]:
 
 
 def _output(nodes: Sequence[NodeFacts], target: str) -> list[Finding]:
-    logits = next((facts.logits for facts in nodes if facts.logits is not None), None)
-    if logits is None or logits.decisive <= decisive_limit(logits):
+    found = []
+    for how, logits in _agreements(nodes):
+        if logits.decisive > decisive_limit(logits):
+            found.append(_other_tokens(how, logits, target))
+    return found
+
+
+def _agreements(nodes: Sequence[NodeFacts]) -> list[tuple[str, Logits]]:
+    """Prefill and decode, where they were compared."""
+    head = next((facts for facts in nodes if facts.logits is not None), None)
+    if head is None or head.logits is None:
         return []
+    decode = [("decode", head.decode)] if head.decode is not None else []
+    return [("prefill", head.logits), *decode]
+
+
+def _other_tokens(how: str, logits: Logits, target: str) -> Finding:
+    where = " in steps with a cache" if how == "decode" else ""
     said = (
         f"{target} chooses another token than the reference at {logits.decisive} of {logits.positions} "
-        f"positions where the reference is decided; top-1 agreement {float(logits.top1):.3f}, "
+        f"positions{where} where the reference is decided; top-1 agreement {float(logits.top1):.3f}, "
         f"KL {float(logits.kl):.3g} nats."
     )
-    return [make_finding("NUM007", Subject(kind="metric", name="decisive"), said)]
+    name = "decisive" if how == "prefill" else "decode.decisive"
+    return make_finding("NUM007", Subject(kind="metric", name=name), said)
 
 
 def decisive_limit(logits: Logits) -> float:
@@ -151,6 +199,9 @@ def decisive_limit(logits: Logits) -> float:
 
 
 def _names(nodes: Sequence[NodeFacts]) -> str:
-    names = [facts.block.name for facts in nodes]
+    return _some([facts.block.name for facts in nodes])
+
+
+def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more

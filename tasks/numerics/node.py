@@ -1,37 +1,34 @@
-"""One node: what reference and noise arm make of it, what the target makes of it, and what follows."""
+"""One node: from what reference, noise arm and target made of it to what is known of it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+import torch
 from torch import Tensor
 
-from day0.adapters.base.errors import Day0Error, UnsupportedError, WorkerError
+from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Call
-from day0.adapters.base.values import Value, json_number
-from day0.adapters.models.casting import cast_like
-from day0_worker.dtypes import torch_dtype
+from day0.adapters.base.values import Number, Value, json_number
 
 from .. import thresholds
 from ..outcomes import detail_of, log_of, outcome_of
-from ..reference_arm import Arm, ArmError
-from ..target_nodes import TargetNodes
+from .forwards import Inputs
 from .judge import Judgement, judge_all
-from .metrics import count_nonfinite, nonfinite_weights
-from .outputs import choices, compare_logits
-from .record import Block, FirstFault, Logits
-from .tokens import Tokens
-from .units import Unit
-from .values import WrongOutput, distances, float_tensors, in_dtype, input_error, same_call, signature
+from .metrics import count_nonfinite
+from .passes import MAIN, Pass
+from .record import Block, FirstFault, Logits, PromptResult
+from .record_parts import Routing
+from .values import WrongOutput, distances, input_error, joined, signature
 
 NOT_COMPARED = "unverified"
 ZERO = "the reference's output is zero throughout, so no relative measure applies"
 """Reason of a node whose faults, but for a plain difference from zero, nothing here could show."""
 NOT_FINITE = "no measure applies: the reference's output is not finite, or zero in part"
+_ORDER = ("pass", "inherited", NOT_COMPARED, "fail")
 
 
 class NodeFacts(Value):
@@ -44,7 +41,14 @@ class NodeFacts(Value):
         log: the worker's last lines then.
         overflow: whether the reference in the target's precision is not finite either.
         nonfinite_weights: parameters with NaN or infinity -> how many.
-        logits: agreement at the output; of the head only.
+        routing: the account of its router; None where it has none.
+        beyond: prompt -> the measure that is beyond its tolerance on it.
+        ratios: prompt -> how far off the node is on it, in units of noise.
+        seen: calls that the target answered, of those asked.
+        unseen: names of the passes that it did not answer.
+        logits: agreement at the output on the main prompt; of the head only.
+        decode: the same in steps with a cache.
+        prompts: the same for each prompt.
         chosen: the target's next token after each position from the prompt's last on; of the head only.
         reference_chosen: the reference's likewise.
     """
@@ -55,201 +59,206 @@ class NodeFacts(Value):
     log: Sequence[str] = ()
     overflow: bool = False
     nonfinite_weights: Mapping[str, int] = {}
+    routing: Routing | None = None
+    beyond: Mapping[str, str] = {}
+    ratios: Mapping[str, Number] = {}
+    seen: int = 0
+    unseen: Sequence[str] = ()
     logits: Logits | None = None
+    decode: Logits | None = None
+    prompts: Sequence[PromptResult] = ()
     chosen: Sequence[int] = ()
     reference_chosen: Sequence[int] = ()
 
 
+class Failure(Value):
+    """Why a target gave no output."""
+
+    outcome: str
+    detail: str
+    log: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, error: Day0Error) -> Failure:
+        """The error as it is kept."""
+        return cls(outcome=outcome_of(error), detail=detail_of(error), log=log_of(error))
+
+
 @dataclass(frozen=True)
-class Inputs:
-    """The arguments of one call of a node on each stream.
+class Seen:
+    """Everything that is known of one node when it is judged.
 
     Attributes:
-        reference: on the reference's.
-        noise: on the noise arm's, in the target's precision.
-        target: on the target's own; None once it has ended.
+        node: compared.
+        dtype: of the target.
+        passes: that went through it, the main one first.
+        inputs: of each pass.
+        values: `STREAM/PASS` -> output; streams are reference, noise_local, noise, local, again, own.
+        failures: `STREAM/PASS` -> why the target gave none.
+        noise_error: why the noise arm gave nothing, else empty.
+        kept: pass -> which of its tokens neither side routed otherwise, where that is known.
+        nonfinite: parameters with NaN or infinity -> how many.
     """
 
-    reference: Call
-    noise: Call
-    target: Call | None
+    node: Node
+    dtype: torch.dtype
+    passes: Sequence[Pass]
+    inputs: Mapping[str, Inputs]
+    values: Mapping[str, Call]
+    failures: Mapping[str, Failure]
+    noise_error: str = ""
+    kept: Mapping[str, Tensor] | None = None
+    nonfinite: Mapping[str, int] | None = None
 
     @property
-    def local(self) -> Call:
-        """The reference's arguments with the dtypes and masks that the target's precision has there."""
-        return cast_like(self.reference, self.noise)
+    def routed(self) -> bool:
+        """Whether its tokens go to some of many parts."""
+        return self.node.feed_forward == "moe" or self.node.layer_kind == "sparse_indexed"
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[Pass]]:
+        """What is judged together: name -> passes."""
+        found: dict[str, list[Pass]] = {}
+        for step in self.passes:
+            found.setdefault(step.group, []).append(step)
+        return found
+
+    def tensors(self, stream: str, passes: Sequence[Pass]) -> list[Tensor] | None:
+        """The output of a stream over passes; None where one of them is missing.
+
+        Raises:
+            WrongOutput: the outputs do not belong together.
+        """
+        calls = [self.values.get(f"{stream}/{step.name}") for step in passes]
+        there = [call for call in calls if call is not None]
+        return joined(there, [rows_of(step) for step in passes]) if len(there) == len(calls) else None
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What the target gave at one node.
-
-    Attributes:
-        local: on the reference's input; None where it gave none.
-        own: on its own stream; None where it gave none or its stream has ended.
-        error: the first failure, where there was one.
-    """
-
-    local: Call | None
-    own: Call | None
-    error: Day0Error | None
+def rows_of(step: Pass) -> Tensor | None:
+    """[batch * length] bool, which tokens of a pass are no padding; None: all."""
+    return torch.tensor(step.mask).reshape(-1).bool() if step.mask is not None else None
 
 
-def run_reference(
-    node: Node, weights: Mapping[str, Tensor], inputs: Inputs, reference: Arm, noise: Arm
-) -> Unit:
-    """The reference's unit of a node.
-
-    `reference` is the node's output on the reference's stream, `noise` on the noise arm's, `noise_local` the
-    noise arm's on the reference's input. Where the noise arm fails, its stream goes on with the reference's
-    output.
-
-    Raises:
-        ArmError: the reference itself failed.
-    """
-    facts: dict[str, Any] = {"noise_error": "", "nonfinite_weights": nonfinite_weights(weights)}
-    output = reference.run(node, weights, inputs.reference)
-    if noise is reference:
-        return Unit({"reference": output, "noise": output, "noise_local": output}, facts)
-    try:
-        local = noise.run(node, weights, inputs.local)
-        same = same_call(inputs.local, inputs.noise)
-        own = local if same else noise.run(node, weights, inputs.noise)
-    except ArmError as error:
-        goes_on = in_dtype(output, torch_dtype(noise.dtype))
-        return Unit({"reference": output, "noise": goes_on}, facts | {"noise_error": error.message})
-    return Unit({"reference": output, "noise": own, "noise_local": local}, facts)
-
-
-def run_target(node: Node, expressions: Mapping[str, Any], inputs: Inputs, target: TargetNodes) -> Answers:
-    """What the target gives on the reference's input and on its own stream.
-
-    After an error on the reference's input its own stream is not tried: it would only fail, or hang, again.
-    """
-    try:
-        local = target.run(node, expressions, inputs.local, mode="prefill").outputs
-    except (WorkerError, UnsupportedError) as error:
-        return Answers(None, None, error)
-    if inputs.target is None:
-        return Answers(local, None, None)
-    if same_call(inputs.local, inputs.target):
-        return Answers(local, local, None)
-    try:
-        own = target.run(node, expressions, inputs.target, mode="prefill").outputs
-    except (WorkerError, UnsupportedError) as error:
-        return Answers(local, None, error)
-    return Answers(local, own, None)
-
-
-def compare(
-    node: Node, unit: Unit, answers: Answers, inputs: Inputs, tokens: Tokens, eps: float
-) -> NodeFacts:
-    """Judges what the target gave.
-
-    Args:
-        node: compared.
-        unit: the reference's.
-        answers: of the target.
-        inputs: of the call.
-        tokens: compared.
-        eps: machine epsilon of the target's precision.
-    """
-    facts = _compared(node, unit, answers, inputs, tokens, eps)
-    return facts.model_copy(update={"nonfinite_weights": unit.facts["nonfinite_weights"]})
-
-
-def _compared(
-    node: Node, unit: Unit, answers: Answers, inputs: Inputs, tokens: Tokens, eps: float
-) -> NodeFacts:
-    error = answers.error
-    if answers.local is None:
-        return _failed(node, error)
-    try:
-        here, there = _judged(node, unit, answers, eps)
-    except WrongOutput as wrong:
-        said = f"shape: the target {wrong}"
-        return _block(node, None, None, math.nan, "fail", said, signature(answers.local), "shape")
-    verdict, reason = _verdict(here, there, unit, error)
-    signed, outcome = signature(answers.local), outcome_of(error) if error else ""
-    facts = _block(node, here, there, _growth(there, inputs), verdict, reason, signed, outcome)
-    overflow = any(count_nonfinite(tensor) for tensor in _tensors(unit, "noise_local"))
+def compare(seen: Seen) -> NodeFacts:
+    """Judges what the target gave at a node, on every prompt."""
+    facts = _compared(seen)
+    asked = [step.name for step in seen.passes]
+    unseen = tuple(name for name in asked if f"local/{name}" not in seen.values)
     return facts.model_copy(
         update={
-            "fault": _fault(node, here),
-            "log": log_of(error) if error else (),
-            "overflow": overflow,
-            **_at_the_head(node, answers.own, unit, tokens),
+            "nonfinite_weights": dict(seen.nonfinite or {}),
+            "seen": len(asked) - len(unseen),
+            "unseen": unseen,
         }
     )
 
 
 def not_compared(node: Node, reason: str) -> NodeFacts:
     """Facts of a node that was not compared, and why."""
-    return _block(node, None, None, math.nan, NOT_COMPARED, reason, "", "")
+    return NodeFacts(block=_block(node, None, None, math.nan, NOT_COMPARED, reason))
 
 
-def _failed(node: Node, error: Day0Error | None) -> NodeFacts:
-    outcome = outcome_of(error) if error else "not_run"
-    reason = f"{outcome}: {detail_of(error)}" if error else "not run"
-    facts = _block(node, None, None, math.nan, "fail", reason, "", outcome)
-    return facts.model_copy(update={"log": log_of(error) if error else ()})
+def _compared(seen: Seen) -> NodeFacts:
+    node, main = seen.node, seen.failures.get(f"local/{MAIN}")
+    if f"local/{MAIN}" not in seen.values:
+        reason = f"{main.outcome}: {main.detail}" if main else "not run"
+        facts = NodeFacts(block=_block(node, None, None, math.nan, "fail", reason))
+        return facts.model_copy(
+            update={"outcome": main.outcome if main else "not_run", "log": main.log if main else ()}
+        )
+    here: dict[str, Judgement | None] = {}
+    signed = signature(seen.values[f"local/{MAIN}"])
+    for group, passes in seen.groups.items():
+        try:
+            here[group] = _judged(seen, "local", "noise_local", passes)
+        except WrongOutput as wrong:
+            where = "" if group == MAIN else f"on {group}: "
+            block = _block(node, here.get(MAIN), None, math.nan, "fail", f"{where}shape: the target {wrong}")
+            block = block.model_copy(update={"signature": signed})
+            return NodeFacts(block=block, outcome="shape", beyond={group: "shape"})
+    return _with_own(seen, here, signed)
 
 
-def _judged(
-    node: Node, unit: Unit, answers: Answers, eps: float
-) -> tuple[Judgement | None, Judgement | None]:
-    """On the reference's input, and on the target's own stream.
+def _with_own(seen: Seen, here: Mapping[str, Judgement | None], signed: str) -> NodeFacts:
+    main = seen.groups[MAIN]
+    try:
+        there = _judged(seen, "own", "noise", main)
+    except WrongOutput:  # the stream goes on with it; whether it is right, the other input has shown
+        there = None
+    worst = max(here, key=lambda group: _badness(here[group], first=group == MAIN))
+    verdict, reason = _verdict(seen, here, worst, there)
+    failure = next(iter(seen.failures.values()), None)
+    shown = here[worst] if here[worst] is not None and _fails(here[worst]) else here[MAIN]
+    block = _block(seen.node, shown, there, _growth(there, seen.inputs[MAIN]), verdict, reason)
+    return NodeFacts(
+        block=block.model_copy(
+            update={
+                "signature": signed,
+                **_headroom(seen.tensors("reference", main) or (), seen.dtype),
+                **_band(seen),
+            }
+        ),
+        fault=_fault(seen.node, here[worst]),
+        outcome=failure.outcome if failure else "",
+        log=failure.log if failure else (),
+        overflow=any(count_nonfinite(t) for t in seen.tensors("noise_local", main) or ()),
+        beyond={group: str(found.excess) for group, found in here.items() if found and found.excess},
+        ratios={group: found.metrics.ratio for group, found in here.items() if found},
+    )
+
+
+def _judged(seen: Seen, stream: str, arm: str, passes: Sequence[Pass]) -> Judgement | None:
+    """A stream of the target against the noise arm's; None where one of them is not there.
 
     Raises:
         WrongOutput: the target's output has other parts or shapes.
     """
-    routed = node.feed_forward == "moe" or node.layer_kind == "sparse_indexed"
-    reference = unit.values["reference"]
-
-    def against(output: Call | None, arm: str) -> Judgement | None:
-        if output is None:
-            return None
-        noise = distances(unit.values[arm], reference) if arm in unit.values else []
-        return judge_all(distances(output, reference), noise, eps=eps, routed=routed)
-
-    return against(answers.local, "noise_local"), against(answers.own, "noise")
-
-
-def _fault(node: Node, here: Judgement | None) -> FirstFault | None:
-    excess = here.excess if here is not None else None
-    if excess is None:
+    target, noise = seen.tensors(stream, passes), seen.tensors(arm, passes)
+    reference = seen.tensors("reference", passes)
+    if target is None or reference is None or noise is None:
         return None
-    return FirstFault(
-        block=node.name,
-        metric=excess.metric,
-        value=json_number(excess.value),
-        tolerance=json_number(excess.tolerance),
+    return judge_all(
+        distances(target, reference, seen.dtype),
+        distances(noise, reference, seen.dtype),
+        eps=torch.finfo(seen.dtype).eps,
+        routed=seen.routed,
+        kept=_kept(seen, passes) if stream == "local" else None,
     )
 
 
-def _tensors(unit: Unit, name: str) -> list[Tensor]:
-    return float_tensors(unit.values[name]) if name in unit.values else []
+def _kept(seen: Seen, passes: Sequence[Pass]) -> Tensor | None:
+    if seen.kept is None or any(step.name not in seen.kept for step in passes):
+        return None
+    parts = [(seen.kept[step.name], rows_of(step)) for step in passes]
+    return torch.cat([kept if rows is None else kept[rows] for kept, rows in parts])
 
 
-def _growth(there: Judgement | None, inputs: Inputs) -> float:
-    if there is None or inputs.target is None:
-        return math.nan
-    received = input_error(inputs.target, inputs.reference)
-    return float(there.metrics.rel_l2) / received if received > 0 else math.nan
+def _fails(judgement: Judgement | None) -> bool:
+    return judgement is not None and judgement.excess is not None
+
+
+def _badness(judgement: Judgement | None, *, first: bool) -> tuple[bool, bool]:
+    """The main prompt speaks for the node unless it passes and another does not."""
+    return _fails(judgement), first
 
 
 def _verdict(
-    here: Judgement | None, there: Judgement | None, unit: Unit, error: Day0Error | None
+    seen: Seen, here: Mapping[str, Judgement | None], worst: str, there: Judgement | None
 ) -> tuple[str, str]:
-    if here is None:
-        return NOT_COMPARED, unit.facts.get("noise_error") or "the output holds no floating tensor"
-    if here.excess is not None:
-        return "fail", str(here.excess)
-    if not here.applies and not here.zero:
+    main, found = here[MAIN], here[worst]
+    if main is None:
+        return NOT_COMPARED, seen.noise_error or "the output holds no floating tensor"
+    if found is not None and found.excess is not None:
+        return "fail", str(found.excess) if worst == MAIN else f"on {worst}: {found.excess}"
+    if not main.applies and not main.zero:
         return NOT_COMPARED, NOT_FINITE
-    if error is not None:
-        return "fail", f"{outcome_of(error)} on the target's own stream: {detail_of(error)}"
-    if here.zero:
+    for key, failure in seen.failures.items():
+        stream, _, name = key.partition("/")
+        if stream == "again":
+            continue
+        where = "on the target's own stream" if stream == "own" else f"on {name.partition('.')[0]}"
+        return "fail", f"{failure.outcome} {where}: {failure.detail}"
+    if main.zero:
         return NOT_COMPARED, ZERO
     if there is None:
         return "pass", "compared on the reference's input only: the target's own stream ended before"
@@ -262,6 +271,50 @@ def _verdict(
     return "pass", ""
 
 
+def _fault(node: Node, found: Judgement | None) -> FirstFault | None:
+    excess = found.excess if found is not None else None
+    if excess is None:
+        return None
+    return FirstFault(
+        block=node.name,
+        metric=excess.metric,
+        value=json_number(excess.value),
+        tolerance=json_number(excess.tolerance),
+    )
+
+
+def _growth(there: Judgement | None, inputs: Inputs) -> float:
+    if there is None or inputs.own is None:
+        return math.nan
+    received = input_error(inputs.own, inputs.reference)
+    return float(there.metrics.rel_l2) / received if received > 0 else math.nan
+
+
+def _headroom(tensors: Sequence[Tensor], dtype: torch.dtype) -> dict[str, Number]:
+    """The oracle's largest magnitude, and how near the target's dtype comes to its end there."""
+    known = [float(t.abs().nan_to_num(0.0, 0.0, 0.0).max()) for t in tensors if t.numel()]
+    largest = max(known, default=math.nan)
+    return {
+        "largest": json_number(largest),
+        "headroom": json_number(largest / torch.finfo(dtype).max),
+    }
+
+
+def _band(seen: Seen) -> dict[str, Number | bool]:
+    """How far two runs of the target on the same input are apart."""
+    main = seen.groups[MAIN]
+    first, second = seen.tensors("local", main), seen.tensors("again", main)
+    if first is None or second is None:
+        return {}
+    try:
+        apart = [one.rel_l2 for one in distances(second, first, seen.dtype)]
+    except WrongOutput:
+        return {"bit_stable": False}
+    stable = signature(seen.values[f"again/{MAIN}"]) == signature(seen.values[f"local/{MAIN}"])
+    known = [value for value in apart if value == value]
+    return {"band": json_number(max(known, default=0.0)), "bit_stable": stable}
+
+
 def _block(
     node: Node,
     here: Judgement | None,
@@ -269,10 +322,8 @@ def _block(
     growth: float,
     verdict: str,
     reason: str,
-    signed: str,
-    outcome: str,
-) -> NodeFacts:
-    block = Block(
+) -> Block:
+    return Block(
         name=node.name,
         role=node.role,
         local=here.metrics if here else None,
@@ -280,31 +331,4 @@ def _block(
         growth=json_number(growth),
         verdict=verdict,
         reason=reason,
-        signature=signed,
     )
-    return NodeFacts(block=block, outcome=outcome)
-
-
-def _at_the_head(node: Node, own: Call | None, unit: Unit, tokens: Tokens) -> dict[str, Any]:
-    """Agreement of the logits and the choices after the prompt; empty for other nodes."""
-    if node.role != "head":
-        return {}
-    reference = _logits(unit.values["reference"])
-    last = min(tokens.prompt + tokens.said, len(tokens.ids))
-    after = range(tokens.prompt - 1, last) if tokens.prompt else ()
-    if reference is None:
-        return {}
-    found: dict[str, Any] = {"reference_chosen": choices(reference, list(after))}
-    theirs, noise = _logits(own), _logits(unit.values["noise"])
-    if theirs is not None and noise is not None and theirs.shape == reference.shape:
-        found["logits"] = compare_logits(theirs, reference, noise)
-        found["chosen"] = choices(theirs, list(after))
-    return found
-
-
-def _logits(value: Call | None) -> Tensor | None:
-    """[positions, vocabulary] of a head's output."""
-    tensors = float_tensors(value) if value is not None else []
-    if not tensors or tensors[0].dim() < 2:
-        return None
-    return tensors[0].reshape(-1, tensors[0].shape[-1])

@@ -64,7 +64,8 @@ class Routing(Value):
         unexplained: the other flips.
         slots: tokens with the same experts in another order.
         unflipped_ratio: error of the output on the tokens that were not flipped, over the noise arm's.
-        forced_ids: relative L2 on all tokens with the reference's experts and the target's weights for them.
+        forced_ids: relative L2 of the experts' output on the flipped tokens with the reference's experts
+            and the target's weights for them; NaN where none is flipped.
         forced_both: the same with the reference's experts and weights: what is left is the experts' own.
         load: expert -> tokens that the target sent there, the busiest first, at most sixteen.
         imbalance: the busiest expert's tokens over the mean, target.

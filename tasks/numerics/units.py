@@ -57,24 +57,45 @@ def load_unit(store: RunStore, key: str) -> Unit | None:
     if not store.exists(name):
         return None
     try:
-        tensors = dict(blobs.load(bytearray(store.read(name))))
-        content = json.loads(bytes(tensors.pop(_JSON).tolist()))
-        values = {name: _call(name, tree, tensors) for name, tree in content["trees"].items()}
-        return Unit(values, content["facts"])
-    except (frames.FrameError, ValueError, KeyError, TypeError, AttributeError):
+        return unpacked(store.read(name))
+    except DamagedUnit:
         store.remove(name)
         return None
 
 
 def save_unit(store: RunStore, key: str, unit: Unit) -> None:
     """Stores a unit, whole or not at all."""
+    store.write(_name(key), packed(unit))
+
+
+class DamagedUnit(Exception):
+    """Bytes that no unit has."""
+
+
+def unpacked(data: bytes) -> Unit:
+    """The unit in these bytes.
+
+    Raises:
+        DamagedUnit: there is none.
+    """
+    try:
+        tensors = dict(blobs.load(bytearray(data)))
+        content = json.loads(bytes(tensors.pop(_JSON).tolist()))
+        values = {name: _call(name, tree, tensors) for name, tree in content["trees"].items()}
+        return Unit(values, content["facts"])
+    except (frames.FrameError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedUnit(f"{type(error).__name__}: {error}") from error
+
+
+def packed(unit: Unit) -> bytes:
+    """A unit as bytes."""
     tensors = {
         f"{name}/{key}": tensor for name, call in unit.values.items() for key, tensor in call.tensors.items()
     }
     content = {"trees": {name: call.tree for name, call in unit.values.items()}, "facts": dict(unit.facts)}
     text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
     tensors[_JSON] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-    store.write(_name(key), b"".join(blobs.dump(tensors)))
+    return b"".join(blobs.dump(tensors))
 
 
 def _call(name: str, tree: Any, tensors: Mapping[str, torch.Tensor]) -> Call:

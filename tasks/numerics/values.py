@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -40,19 +41,69 @@ def in_dtype(call: Call, dtype: torch.dtype) -> Call:
     return Call(call.tree, cast)
 
 
-def distances(target: Call, reference: Call) -> list[Distance]:
+def joined(calls: Sequence[Call], rows: Sequence[Tensor | None]) -> list[Tensor]:
+    """The floating tensors of one output, or of several alike, with padding left out.
+
+    Args:
+        calls: outputs of one node in forwards that are judged together.
+        rows: of each, which of its [batch * length] tokens count; None: all.
+
+    Returns:
+        Each tensor as it is where there is one call without padding; else as [tokens, width].
+
+    Raises:
+        WrongOutput: the calls do not hold tensors of the same number and width.
+    """
+    lists = [float_tensors(call) for call in calls]
+    if len(lists) == 1 and rows[0] is None:
+        return lists[0]
+    if len({len(tensors) for tensors in lists}) != 1:
+        raise WrongOutput(f"gives {sorted({len(tensors) for tensors in lists})} floating tensors")
+    flat = [[_counted(t, kept) for t in tensors] for tensors, kept in zip(lists, rows, strict=True)]
+    try:
+        return [torch.cat(parts) for parts in zip(*flat, strict=True)]
+    except RuntimeError as error:
+        raise WrongOutput(f"gives tensors of other widths from call to call: {error}") from error
+
+
+def _counted(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    flat = tensor.reshape(-1, tensor.shape[-1]) if tensor.dim() else tensor.reshape(1, 1)
+    return flat[rows] if rows is not None and len(rows) == len(flat) else flat
+
+
+def distances(
+    target: Sequence[Tensor],
+    reference: Sequence[Tensor],
+    dtype: torch.dtype,
+    *,
+    rows: Tensor | None = None,
+) -> list[Distance]:
     """The distance of each floating tensor of an output from the reference's.
+
+    Args:
+        target: of the target or the noise arm.
+        reference: of the reference.
+        dtype: in whose units in the last place errors are counted.
+        rows: [tokens] bool, the tokens that count, in the tensors that have as many; None: all.
 
     Raises:
         WrongOutput: their number or a shape differs.
     """
-    theirs, ours = float_tensors(target), float_tensors(reference)
-    if len(theirs) != len(ours):
-        raise WrongOutput(f"gives {len(theirs)} floating tensors, the reference gives {len(ours)}")
+    if len(target) != len(reference):
+        raise WrongOutput(f"gives {len(target)} floating tensors, the reference gives {len(reference)}")
     try:
-        return [distance(t, r) for t, r in zip(theirs, ours, strict=True)]
+        return [
+            distance(t, r, rows=rows_for(rows, r), dtype=dtype)
+            for t, r in zip(target, reference, strict=True)
+        ]
     except ValueError as error:
         raise WrongOutput(str(error)) from error
+
+
+def rows_for(rows: Tensor | None, tensor: Tensor) -> Tensor | None:
+    """The tokens that count where they are this tensor's: a table of positions may have fewer."""
+    width = tensor.shape[-1] if tensor.dim() else 1
+    return rows if rows is not None and rows.numel() * width == tensor.numel() else None
 
 
 def input_error(target: Call, reference: Call) -> float:

@@ -1,0 +1,103 @@
+"""`day0 compare`: every node of a model on a target against the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cyclopts import Parameter
+
+from day0.adapters.base.errors import InputError
+
+from .commands_stages import run_stage_verb
+from .flags import RunFlags, Switch, Target
+
+_DEFAULT = RunFlags()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CompareFlags:
+    """What is done beyond the comparison itself.
+
+    Attributes:
+        prompts: Which shipped prompts run: auto, all, or names with commas (texts, padded, shifted, decode,
+            window, long).
+        self_test: Put canonical bugs into the target and into the reading of the checkpoint, and show which
+            are found.
+        sweep_precision: Lower precisions to try on each role, e.g. bf16,fp8,int8.
+        train: Compare one step of loss, backward and optimiser on the first layers.
+        task: Let both sides answer the shipped items.
+        samples: JSON list of {"prompt", "output"} that the release's publisher gives.
+        reference: File written by `day0 reference capture` that stands for the reference.
+        spread: Compare nodes side by side first: threads:N, processes:N or dask:SCHEDULER.
+    """
+
+    prompts: str = "auto"
+    self_test: Switch = False
+    sweep_precision: str = ""
+    train: Switch = False
+    task: Switch = False
+    samples: str = ""
+    reference: str = ""
+    spread: str = ""
+
+
+_NOTHING_MORE = CompareFlags()
+
+
+def compare(
+    model: str,
+    /,
+    *,
+    target: Target,
+    fresh: Switch = False,
+    more: CompareFlags = _NOTHING_MORE,
+    flags: RunFlags = _DEFAULT,
+) -> int:
+    """Hold every node against the reference.
+
+    Args:
+        model: Hub id or folder; NAME@REV pins.
+        target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16.
+        fresh: Do not use stored results that touch the target.
+        more: What is done beyond the comparison.
+        flags: Shared flags.
+    """
+    from day0.tasks.job import NumericsOptions
+
+    _check(more)
+    asked = NumericsOptions(
+        prompts=more.prompts,
+        self_test=more.self_test,
+        sweep=more.sweep_precision,
+        train=more.train,
+        task=more.task,
+        samples=_path(more.samples, "--samples"),
+        reference=_path(more.reference, "--reference"),
+        spread=more.spread,
+    )
+    return run_stage_verb("numerics", model, target, flags, fresh=fresh, numerics=asked)
+
+
+def _check(more: CompareFlags) -> None:
+    from day0.tasks.numerics.passes import PURPOSES, unknown_names
+    from day0.tasks.spreading import parse_spread
+
+    unknown = unknown_names(more.prompts)
+    if unknown:
+        raise InputError(
+            f"there is no prompt {unknown[0].strip()!r}",
+            code="E171",
+            remedy=f"There are {', '.join(PURPOSES)}; auto and all choose among them.",
+        )
+    parse_spread(more.spread)
+
+
+def _path(name: str, flag: str) -> str:
+    if not name:
+        return ""
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise InputError(f"{flag} {name}: there is no such file", code="E174", remedy="Check the path.")
+    return str(path.resolve())

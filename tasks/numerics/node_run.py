@@ -1,0 +1,248 @@
+"""Everything that is to be run at one node, in the order that holds least in memory at a time.
+
+The reference first, then the noise arm, then the target; the weights of one arm go before those of the next
+come. Where the node has experts, each run stops before them: then the rows of all runs meet each expert
+together, chunk by chunk, and the runs go on with what came out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from day0.adapters.base.errors import Day0Error, UnsupportedError, WorkerError
+from day0.adapters.base.skeleton import Node
+from day0.adapters.base.target import Answer, Call, Paused
+from day0.adapters.models.node_weights import ExpertStack, NodeWeights
+
+from ..reference_arm import Arm, ArmError
+from ..target_nodes import TargetNodes
+from .expert_runs import Waiting, through_experts
+from .metrics import nonfinite_weights
+from .passes import MAIN, Pass
+
+Key = tuple[str, str]
+"""Stream and name of the pass."""
+
+REFERENCE = ("reference",)
+NOISE = ("noise_local", "noise")
+TARGET = ("local", "again", "own")
+"""Streams of each side."""
+_WHICH = {"reference": "exact", "noise": "lowered", "target": "sent"}
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One run of the node.
+
+    Attributes:
+        stream: out of the streams above.
+        step: the pass.
+        call: arguments.
+        state: name of the sequence whose cache is used; None: no cache.
+    """
+
+    stream: str
+    step: Pass
+    call: Call
+    state: str | None = None
+
+    @property
+    def key(self) -> Key:
+        """Names the run."""
+        return self.stream, self.step.name
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Who runs nodes.
+
+    Attributes:
+        reference: in the reference's precision; None where a bundle stands for it.
+        noise: in the target's; None likewise.
+        target: the target; None where only the reference runs.
+    """
+
+    reference: Arm | None
+    noise: Arm | None
+    target: TargetNodes | None
+
+
+@dataclass
+class Results:
+    """What came of the runs.
+
+    Attributes:
+        outputs: of runs that gave one.
+        errors: of those that did not.
+        routed: what a run gave its experts, where it stopped before them.
+        experts: what the experts made of it, [tokens, hidden].
+        nonfinite: parameters with NaN or infinity -> how many.
+    """
+
+    outputs: dict[Key, Call] = field(default_factory=dict)
+    errors: dict[Key, Day0Error] = field(default_factory=dict)
+    routed: dict[Key, Paused] = field(default_factory=dict)
+    experts: dict[Key, Tensor] = field(default_factory=dict)
+    nonfinite: dict[str, int] = field(default_factory=dict)
+
+
+class NodeRun:
+    """The runs of one node.
+
+    Args:
+        node: of the skeleton.
+        sides: who runs.
+        weights: of the node, without the experts' where these are handed out.
+        whole: with them, for a target that takes the node only as one; None where it is not needed.
+        chunk: experts that are in memory at a time.
+    """
+
+    def __init__(
+        self, node: Node, sides: Sides, weights: NodeWeights, whole: NodeWeights | None, chunk: int
+    ) -> None:
+        self._node, self.sides, self._weights, self._whole = node, sides, weights, whole
+        self._chunk = chunk
+        self.results = Results()
+
+    def run(self, asks: Sequence[Ask]) -> Results:
+        """Runs everything that is asked.
+
+        Raises:
+            ArmError: the reference failed on the main pass.
+            CheckpointError: weights cannot be read.
+        """
+        with ExitStack() as loaded:
+            for side, streams in (("reference", REFERENCE), ("noise", NOISE), ("target", TARGET)):
+                wanted = [ask for ask in asks if ask.stream in streams]
+                if not wanted:
+                    continue
+                with ExitStack() as own:
+                    self._start(side, wanted, own)
+                    if any(key[0] in streams for key in self.results.routed):
+                        loaded.push(own.pop_all())
+            self._experts()
+        return self.results
+
+    def _start(self, side: str, asks: Sequence[Ask], loaded: ExitStack) -> None:
+        if side == "target":
+            self._start_target(asks)
+            return
+        arm = self.sides.reference if side == "reference" else self.sides.noise
+        assert arm is not None, "an arm is asked only where there is one"
+        arm.load(self._node, self._weights.exact() if side == "reference" else self._weights.lowered())
+        loaded.callback(arm.free, self._node)
+        if side == "reference":
+            self.results.nonfinite = nonfinite_weights(arm.parameters(self._node))
+        for ask in asks:
+            try:
+                self._keep(ask.key, arm.start(self._node, ask.call, state=ask.state))
+            except ArmError as error:
+                if side == "reference" and ask.step.name == MAIN:
+                    raise
+                self.results.errors[ask.key] = error
+
+    def _start_target(self, asks: Sequence[Ask]) -> None:
+        """After an error on the main pass nothing else is tried: it would only fail, or hang, again."""
+        target = self.sides.target
+        assert target is not None, "the target is asked only where there is one"
+        expressions = (self._whole or self._weights).sent()
+        failed: Day0Error | None = None
+        for ask in asks:
+            before = self.results.errors.get((ask.stream, MAIN))
+            if failed is not None or (ask.step.cached and before is not None):
+                self.results.errors[ask.key] = failed or before  # type: ignore[assignment]  # one of both is there
+                continue
+            try:
+                answer = target.start(self._node, expressions, ask.call, mode=ask.step.mode, state=ask.state)
+                self._keep(ask.key, answer)
+            except (WorkerError, UnsupportedError) as error:
+                self.results.errors[ask.key] = error
+                if ask.key == ("local", MAIN):
+                    failed = error
+
+    def _keep(self, key: Key, step: Call | Answer | Paused) -> None:
+        if isinstance(step, Paused):
+            self.results.routed[key] = step
+        else:
+            self.results.outputs[key] = step.outputs if isinstance(step, Answer) else step
+
+    def _experts(self) -> None:
+        """Through the experts and on, until no run stops any more."""
+        pending = dict(self.results.routed)
+        while pending:
+            waiting = [self._waiting(key, paused) for key, paused in pending.items()]
+            outputs = through_experts(
+                self._node, waiting, self._stack, chunk=self._chunk, prefetch=self._weights.prefetch_experts
+            )
+            further: dict[Key, Paused] = {}
+            for (key, paused), output in zip(pending.items(), outputs, strict=True):
+                step = self._resumed(key, paused, output)
+                if isinstance(step, Paused):
+                    further[key] = step
+                elif step is not None:
+                    self.results.outputs[key] = step
+            pending = further
+
+    def _waiting(self, key: Key, paused: Paused) -> Waiting:
+        side = self._side(key)
+        return Waiting(self._runner(side), paused, _WHICH[side])  # type: ignore[arg-type]  # three known words
+
+    def _resumed(self, key: Key, paused: Paused, output: Tensor | Day0Error) -> Call | Paused | None:
+        if isinstance(output, Day0Error):
+            self.results.errors[key] = output
+            return None
+        self.results.experts.setdefault(key, output)
+        try:
+            step = self._runner(self._side(key)).resume(paused, output)
+        except (WorkerError, UnsupportedError, ArmError) as error:
+            if key == ("reference", MAIN):
+                raise
+            self.results.errors[key] = error
+            return None
+        return step.outputs if isinstance(step, Answer) else step
+
+    def replay(self, key: Key, rows: Tensor, ids: Tensor, weights: Tensor) -> Tensor | None:
+        """What the experts of a run's side make of some of its tokens with other choices.
+
+        Args:
+            key: of a run that stopped before them.
+            rows: [n] indices of tokens.
+            ids: [n, k] experts.
+            weights: [n, k] of them.
+
+        Returns:
+            [n, hidden]; None where the side failed.
+        """
+        side, paused = self._side(key), self.results.routed[key]
+        other = Paused(
+            key=paused.key, hidden=paused.hidden[rows], ids=ids, weights=weights.to(paused.weights.dtype)
+        )
+        waiting = Waiting(self._runner(side), other, _WHICH[side])  # type: ignore[arg-type]  # as above
+        output = through_experts(self._node, [waiting], self._stack, chunk=self._chunk)[0]
+        return output if isinstance(output, Tensor) else None
+
+    def _stack(self, ids: Sequence[int]) -> ExpertStack:
+        stack = self._weights.experts(ids)
+        for name, tensor in stack.exact.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
+                for parameter, count in nonfinite_weights({f"{self._node.experts}.{name}": tensor}).items():
+                    known = self.results.nonfinite.get(parameter, 0)
+                    self.results.nonfinite[parameter] = known + count
+        return stack
+
+    def _side(self, key: Key) -> str:
+        return "reference" if key[0] in REFERENCE else "noise" if key[0] in NOISE else "target"
+
+    def _runner(self, side: str) -> Any:
+        runners: Mapping[str, Any] = {
+            "reference": self.sides.reference,
+            "noise": self.sides.noise,
+            "target": self.sides.target,
+        }
+        return runners[side]

@@ -1,0 +1,180 @@
+"""Where the tokens of one node went, arm by arm, and what that costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from day0.adapters.base.skeleton import Node
+from day0.adapters.base.target import Call, Paused
+from day0.adapters.base.values import Number, json_number
+from day0_worker.trees import decode, encode
+
+from .expert_runs import experts_of
+from .node import NodeFacts, rows_of
+from .node_run import NodeRun, Results
+from .passes import MAIN, Pass
+from .record import FirstFault
+from .record_parts import Routing
+from .routing import Account, Choice, TopK, account, forced_weights
+from .units import Unit
+
+FLIPS = "unexplained_flips"
+"""Name of the measure: tokens sent to other experts that rounding does not explain; none is allowed."""
+UNKNOWN = "the target does not show where it sends its tokens"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What an arm's run gave its experts, as it is kept.
+
+    Attributes:
+        choice: experts and weights.
+        scores: what the router chose from, in order.
+    """
+
+    choice: Choice
+    scores: Sequence[TopK]
+
+
+def kept_call(paused: Paused) -> Call:
+    """What a run gave its experts, in the form in which units hold values."""
+    scores = [[one.scores, one.k] for one in paused.scores]
+    return Call(*encode([paused.ids, paused.weights, scores]))
+
+
+def _kept(call: Call) -> Kept:
+    ids, weights, scores = decode(call.tree, call.tensors)
+    return Kept(Choice(ids, weights), [TopK(tensor, k) for tensor, k in scores])
+
+
+class Router:
+    """The choices of all arms at one node.
+
+    Args:
+        node: of the skeleton.
+        outputs: `routed.ARM/PASS` -> what an arm of the reference gave its experts, and
+            `experts.reference/PASS` -> what they made of it, beside other values.
+        results: of the runs of the target.
+        run: runs experts again.
+        passes: that are compared.
+        local: what is known of the target there, where it was not run now.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        outputs: Mapping[str, Call],
+        results: Results,
+        run: NodeRun,
+        passes: Sequence[Pass],
+        local: Unit | None = None,
+    ) -> None:
+        self._node, self._run, self._results, self._passes = node, run, results, passes
+        self._known = local
+        self._targets = {
+            name: Choice(paused.ids, paused.weights)
+            for (stream, name), paused in results.routed.items()
+            if stream == "local"
+        }
+        if local is not None:
+            prefix = "routed/"
+            self._targets |= {
+                key.removeprefix(prefix): _kept(call).choice
+                for key, call in local.values.items()
+                if key.startswith(prefix)
+            }
+        self._wanted = outputs.get(f"experts.reference/{MAIN}")
+        self._arms = {
+            (arm, step.name): _kept(outputs[f"routed.{arm}/{step.name}"])
+            for arm in ("reference", "noise_local")
+            for step in passes
+            if f"routed.{arm}/{step.name}" in outputs
+        }
+        self._accounts = {step.name: found for step in passes if (found := self._account(step)) is not None}
+
+    def kept(self) -> Mapping[str, Tensor] | None:
+        """Pass -> [tokens] bool, which neither noise arm nor target routed otherwise; None: not known."""
+        if not self._accounts:
+            return None
+        found: dict[str, Tensor] = {}
+        for name, ours in self._accounts.items():
+            reference, noise = self._arms[("reference", name)], self._arms.get(("noise_local", name))
+            same = ours.same
+            if noise is not None:
+                experts = experts_of(self._node)
+                same = same & account("", reference.choice, noise.choice, experts=experts).same
+            found[name] = same
+        return found
+
+    def account(self, facts: NodeFacts) -> Routing | None:
+        """For the record, of the main prompt; None where the node has no experts that are handed out."""
+        if not self._node.experts:
+            return None
+        found = self._accounts.get(MAIN)
+        if found is None:
+            return Routing(name=self._node.name, experts=experts_of(self._node), reason=UNKNOWN)
+        local = facts.block.local
+        forced = self.forced() if self._known is None else self._known.facts["forced"]
+        return found.facts.model_copy(
+            update={"unflipped_ratio": local.ratio if local is not None else "NaN", **forced}
+        )
+
+    def judged(self, facts: NodeFacts) -> NodeFacts:
+        """The facts with the account; a node whose router sends tokens elsewhere without a near-tie fails."""
+        account = self.account(facts)
+        found = self._accounts.get(MAIN)
+        count = found.facts.unexplained if found is not None and found.certain else 0
+        update: dict[str, object] = {"routing": account}
+        if count and facts.block.verdict != "fail" and account is not None:
+            reason = f"{count} of {account.tokens} tokens go to other experts without a near-tie"
+            update["block"] = facts.block.model_copy(update={"verdict": "fail", "reason": reason})
+            update["fault"] = FirstFault(block=self._node.name, metric=FLIPS, value=count, tolerance=0)
+        return facts.model_copy(update=update)
+
+    def _account(self, step: Pass) -> Account | None:
+        reference = self._arms.get(("reference", step.name))
+        target = self._targets.get(step.name)
+        if reference is None or target is None or target.ids.shape != reference.choice.ids.shape:
+            return None
+        noise = self._arms.get(("noise_local", step.name))
+        return account(
+            self._node.name,
+            reference.choice,
+            target,
+            experts=experts_of(self._node),
+            noise=noise.choice if noise else None,
+            reference_scores=reference.scores,
+            noise_scores=noise.scores if noise else (),
+            rows=rows_of(step),
+        )
+
+    def forced(self) -> dict[str, Number]:
+        """Error of the experts' output on the flipped tokens with the reference's choices forced on them."""
+        found = self._accounts.get(MAIN)
+        if found is None:
+            return {}
+        rows = (~found.same).nonzero().reshape(-1)
+        if not len(rows) or self._wanted is None:
+            return {}
+        wanted = decode(self._wanted.tree, self._wanted.tensors)
+        reference = self._arms[("reference", MAIN)].choice
+        own = self._targets[MAIN]
+        theirs = Choice(own.ids[rows], own.weights[rows])
+        ours = Choice(reference.ids[rows], reference.weights[rows])
+        by_ids = self._run.replay(("local", MAIN), rows, ours.ids, forced_weights(ours, theirs))
+        by_both = self._run.replay(("local", MAIN), rows, ours.ids, ours.weights)
+        return {
+            "forced_ids": json_number(_relative(by_ids, wanted[rows])),
+            "forced_both": json_number(_relative(by_both, wanted[rows])),
+        }
+
+
+def _relative(output: Tensor | None, wanted: Tensor) -> float:
+    if output is None or output.shape != wanted.shape:
+        return math.nan
+    below = float(wanted.double().norm())
+    return float((output.double() - wanted.double()).norm()) / below if below > 0 else math.nan
