@@ -21,6 +21,8 @@ from day0.tasks.record import StageRecord
 from day0.tasks.scale.record import ScaleRecord
 from day0.tasks.verdict import Verdict
 
+from .numerics_text import numerics_lines
+
 _MOST_ROWS = 20
 _REASON = 120
 """Characters of a reason in one line; the record has all of it."""
@@ -49,7 +51,7 @@ def _facts(record: StageRecord, root: str) -> Iterator[str]:
     elif isinstance(record, MinimalRecord):
         yield from _minimal(record)
     elif isinstance(record, NumericsRecord):
-        yield from _numerics(record)
+        yield from numerics_lines(record)
     elif isinstance(record, PlanRecord):
         yield from _plan(record)
     elif isinstance(record, ScaleRecord):
@@ -122,29 +124,6 @@ def _minimal(record: MinimalRecord) -> Iterator[str]:
         yield f"{node.phase:<8} {node.name:<28} {node.outcome} {node.detail}".rstrip()
     if record.facts.load is not None:
         yield f"the target's own loader: {record.facts.load.outcome} {record.facts.load.detail}".rstrip()
-
-
-def _numerics(record: NumericsRecord) -> Iterator[str]:
-    facts = record.facts
-    yield f"reference {facts.reference or 'none'}, noise {facts.noise or 'none'}, {facts.tokens} tokens"
-    for block in facts.blocks:
-        local, onward = block.local, block.propagated
-        yield (
-            f"{block.verdict:<10} {block.name:<28} "
-            f"rel. L2 {number_text(local.rel_l2 if local else None):>9} by itself, "
-            f"{number_text(onward.rel_l2 if onward else None):>9} in the stream {block.reason}"
-        ).rstrip()
-    if facts.first_fault is not None:
-        fault = facts.first_fault
-        yield (
-            f"first fault: {fault.block}, {fault.metric} {number_text(fault.value)} "
-            f"beyond {number_text(fault.tolerance)}"
-        )
-    if facts.logits is not None:
-        yield f"top-1 agreement {percent_text(facts.logits.top1)}, KL {number_text(facts.logits.kl)} nats"
-    if facts.says is not None:
-        says = facts.says
-        yield f"{says.prompt!r}: the reference says {says.reference!r}, the target {says.target!r}"
 
 
 def _plan(record: PlanRecord) -> Iterator[str]:

@@ -31,8 +31,8 @@ def part_changes(
         target: whose.
         before: the earlier facts.
         after: the later ones.
-        steady: whether two runs of the target are equal to the last bit. Where they are not, shares and counts
-            wander, so they are told only where the KL divergence moved too.
+        steady: whether two runs of the target are equal to the last bit. Where they are not, shares and
+            counts wander, so they are told only where the KL divergence moved too.
     """
     yield from _check(target, before, after)
     yield from _output(target, "logits", before.logits, after.logits, steady)

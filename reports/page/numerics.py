@@ -10,7 +10,8 @@ from ..model import Report, TargetResult
 from ..words import bytes_text, exact_text, listed, number_text, plural
 from .blocks import absent_block, reused, target_slug, why_nothing
 from .depth_axes import Locate
-from .depth_figure import error_figure
+from .depth_figure import error_figure, errors
+from .depth_reading import reading
 from .gain_figure import gain_figure
 from .ledger import Ledger
 from .numerics_check import check_notice
@@ -106,7 +107,10 @@ def _lead(facts: NumericsFacts) -> str:
             f"{number_text(fault.value)}, allowed {number_text(fault.tolerance)}; {held}."
         )
     good = sum(node.verdict == "pass" for node in facts.blocks)
-    return f"{exact_text(good)} of {plural(len(facts.blocks), 'node')} within tolerance; {held}."
+    told = f"{exact_text(good)} of {plural(len(facts.blocks), 'node')} within tolerance; {held}."
+    # Without any distance there is no figure, and what it would say is said here.
+    exact = good and not any(value for block in facts.blocks for value in errors(block))
+    return f"{told} {reading(facts.blocks)}" if exact else told
 
 
 def _quotes(facts: NumericsFacts) -> Sequence[Quote]:

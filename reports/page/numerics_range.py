@@ -17,27 +17,36 @@ from .parts import Cell, Column, Group, Row, Table, settle
 _MOST_ROWS = 5
 
 
-def range_group(ledger: Ledger, facts: NumericsFacts, slug: str) -> Group | None:
-    """Nodes nearest to overflow and the run-to-run band; None where neither was measured."""
+def judged(facts: NumericsFacts) -> tuple[str, str]:
+    """Verdict word and what there is to say of range and repeatability; empty where neither was measured."""
+    measured, near = _near(facts)
+    twice = [node for node in facts.blocks if node.bit_stable is not None]
+    over = any(share >= 1 for share, _ in near)
+    told = (_range_sentence(facts.blocks, measured, near), _band_sentence(twice))
+    return "fail" if over else "warn" if near else "pass", " ".join(part for part in told if part)
+
+
+def _near(facts: NumericsFacts) -> tuple[Sequence[tuple[float, int]], Sequence[tuple[float, int]]]:
+    """Share of the range and place of each node that was measured; then of those beyond what is shown."""
     ranges = [(_share(node), place) for place, node in enumerate(facts.blocks)]
     measured = [(share, place) for share, place in ranges if share is not None]
-    twice = [node for node in facts.blocks if node.bit_stable is not None]
-    if not measured and not twice:
-        return None
     near = [item for item in measured if item[0] > NUMERICS_HEADROOM_SHOWN]
-    near.sort(key=lambda item: (-item[0], item[1]))
-    over = any(share >= 1 for share, _ in near)
-    told = " ".join(
-        part for part in (_range_sentence(facts.blocks, measured, near), _band_sentence(twice)) if part
-    )
+    return measured, sorted(near, key=lambda item: (-item[0], item[1]))
+
+
+def range_group(ledger: Ledger, facts: NumericsFacts, slug: str) -> Group | None:
+    """Nodes nearest to overflow and the run-to-run band; None where neither was measured."""
+    look, told = judged(facts)
+    if not told:
+        return None
+    _, near = _near(facts)
+    places = [place for _, place in near[:_MOST_ROWS]]
     return Group(
         id=f"numerics--{slug}--range",
         title="Range and repeatability",
         lead=told,
-        look="fail" if over else "warn" if near else "pass",
-        tables=[settle(_table(ledger, facts, slug, [place for _, place in near[:_MOST_ROWS]]))]
-        if near
-        else (),
+        look=look,
+        tables=[settle(_table(ledger, facts, slug, places))] if places else (),
     )
 
 

@@ -22,7 +22,7 @@ def routing_group(ledger: Ledger, facts: NumericsFacts, slug: str, rest: str, li
     """Figure and table of all routers; None for a dense model."""
     if not facts.routing:
         return None
-    look, lead = _judged(facts.routing)
+    look, lead = judged(facts.routing)
     figure = routing_figure(facts.routing, f"numerics--{slug}--flips")
     return Group(
         id=f"numerics--{slug}--routing",
@@ -41,7 +41,8 @@ def look_of(router: Routing) -> str:
     return "unverified" if router.reason else "pass"
 
 
-def _judged(routers: Sequence[Routing]) -> tuple[str, str]:
+def judged(routers: Sequence[Routing]) -> tuple[str, str]:
+    """Verdict word and a sentence over all routers of a model."""
     flips = sum(router.flips for router in routers)
     tokens = sum(router.tokens for router in routers)
     bad = [router for router in routers if router.unexplained > 0]
@@ -82,16 +83,8 @@ def _table(ledger: Ledger, routers: Sequence[Routing], slug: str, rest: str, lim
             Column("Unexplained", True, "Flips that it does not explain."),
             Column("Slot order", True, "The same experts in another order."),
             Column("Unflipped", True, "Error on the tokens that were not flipped, over the noise."),
-            Column(
-                "Forced ids",
-                True,
-                "Relative L2 with the reference's experts, the target's weights.",
-            ),
-            Column(
-                "Forced both",
-                True,
-                "The same with the reference's weights: the experts' own part.",
-            ),
+            Column("Forced ids", True, "Relative L2 with the reference's experts, the target's weights."),
+            Column("Forced both", True, "The same with the reference's weights: the experts' own part."),
             Column("Imbalance", True, "The busiest expert's tokens over the mean."),
             Column("Reference's", True, "The same of the reference."),
         ],

@@ -42,7 +42,7 @@ CHECKED = ReferenceCheck(
 )
 
 
-def metrics(error: float, ratio: float, gain_score: float, **changes: Any) -> Metrics:
+def metrics(error: float, over_noise: float, score: float, **changes: Any) -> Metrics:
     return Metrics(
         rel_l2=error,
         cosine=1 - error**2 / 2,
@@ -50,13 +50,13 @@ def metrics(error: float, ratio: float, gain_score: float, **changes: Any) -> Me
         max_abs=error * 41,
         worst_token=error * 2.6,
         worst_channel=error * 3.1,
-        gain=gain_score * 3e-5,
-        gain_score=gain_score,
-        ratio=ratio,
-        token_ratio=ratio * 0.97,
-        worst_ratio=ratio * 1.2,
-        channel_ratio=ratio * 1.3,
-        ulp=ratio * 2.1,
+        gain=score * 3e-5,
+        gain_score=score,
+        ratio=over_noise,
+        token_ratio=over_noise * 0.97,
+        worst_ratio=over_noise * 1.2,
+        channel_ratio=over_noise * 1.3,
+        ulp=over_noise * 2.1,
     ).model_copy(update=changes)
 
 
