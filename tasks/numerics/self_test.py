@@ -1,10 +1,10 @@
 """The gate tested: canonical bugs put into a node of the target, and whether the judgement falls.
 
 A bug's effect is the distance between the module with it and the module without, both in fp64 in this
-process on the same input, in units of the noise on that input: 5 times the largest share that a measure of
-the panel has of its tolerance, so that 5 is what a verdict needs. A bug with less is below the noise of the
-target's precision; it is then looked for on a target in fp32, whose noise is some 10^5 times smaller than
-that of bf16.
+process on the same input, in units of the noise on that input, by the measure of the panel that shows most;
+a mean gain counts as many units as it is times its tolerance, in which `NUMERICS_RATIO` are one. A bug with
+less than `NUMERICS_BUG_UNITS` is below the noise of the target's precision; it is then looked for on a target
+in fp32, whose noise is some 10^5 times smaller than that of bf16.
 """
 
 from __future__ import annotations
@@ -14,33 +14,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from day0.adapters.base.errors import UnsupportedError, WorkerError
 from day0.adapters.base.skeleton import Skeleton
-from day0.adapters.base.target import Call
 from day0.adapters.base.values import json_number
 from day0_worker.bugs import BUGS
-from day0_worker.dtypes import torch_dtype
+from day0_worker.dtypes import short_dtype, torch_dtype
 
 from .. import thresholds
 from ..outcomes import detail_of, outcome_of
 from ..reference_arm import Arm, ArmError
 from ..target_nodes import TargetNodes
 from .bug_runs import BugArm, Ran, on_arm, on_target, on_wide_target
-from .expert_runs import experts_of
-from .judge import judge_all, shares
-from .metrics import Distance, distance
-from .panel import panel
 from .record_parts import BugResult
-from .routing import Account, Choice, account
-from .values import WrongOutput, distances, joined
-from .visit import PassVisit, Visit
-
-UNITS = thresholds.NUMERICS_RATIO
-"""Units of noise from which a bug must be found."""
-_LEFT_OUT = ("long",)
-"""Prompts that show no bug that the others do not."""
+from .routing import Choice
+from .visit import Visit
+from .visit_judge import VisitJudge, Yardstick, own_yardstick
 
 
 @dataclass(frozen=True)
@@ -106,8 +95,7 @@ def try_bugs(visit: Visit, bench: Bench, other: str = "", bugs: Sequence[str] = 
     }
     there = [bug for bug in wanted if bug not in missing]
     if there:
-        trial = _Trial(visit, bench, other)
-        results |= trial.results(there)
+        results |= _Trial(visit, bench, other).results(there)
     return [results[bug] for bug in wanted]
 
 
@@ -126,238 +114,117 @@ def matrix(results: Sequence[BugResult]) -> tuple[BugResult, ...]:
     return tuple(sorted(rows, key=lambda row: order.index(row.bug) if row.bug in order else len(order)))
 
 
-@dataclass(frozen=True)
-class _Yardstick:
-    """What a precision's output is held against.
-
-    Attributes:
-        dtype: the precision.
-        reference: pass -> output of the reference.
-        noise: pass -> output of the noise arm.
-        kept: pass -> tokens that neither noise arm nor clean target route otherwise; empty where that is not
-            known.
-        arms: whether the arms' own choices are those of the visit.
-    """
-
-    dtype: torch.dtype
-    reference: Mapping[str, Call]
-    noise: Mapping[str, Call]
-    kept: Mapping[str, Tensor]
-    arms: bool
-
-    @property
-    def eps(self) -> float:
-        return float(torch.finfo(self.dtype).eps)
-
-
 class _Trial:
     """One node's bugs."""
 
     def __init__(self, visit: Visit, bench: Bench, other: str) -> None:
         self._visit, self._bench, self._other = visit, bench, other
-        self._passes = [
-            step for step in visit.passes if step.noise is not None and _group(step) not in _LEFT_OUT
-        ]
-        self._groups: dict[str, list[PassVisit]] = {}
-        for step in self._passes:
-            self._groups.setdefault(_group(step), []).append(step)
-        self._own = _Yardstick(
-            torch_dtype(bench.dtype),
-            {step.name: step.reference for step in self._passes},
-            {step.name: step.noise for step in self._passes if step.noise is not None},
-            self._kept_when_clean(),
-            arms=True,
-        )
+        self._yard = own_yardstick(visit, torch_dtype(bench.dtype))
+        self._judge = VisitJudge(visit, self._yard)
         self._clean = Ran()
-        self._wide: _Yardstick | None = None
+        self._fine: VisitJudge | None = None
 
     def results(self, bugs: Sequence[str]) -> dict[str, BugResult]:
+        """Each bug's result; the node can have all of them."""
         node, arm = self._visit.node, self._bench.exact
-        if not self._passes:
+        if not self._judge.passes:
             return {bug: self._result(bug, reason="the noise arm gave nothing here") for bug in bugs}
         try:
             arm.load(node, self._visit.weights)
             self._clean = self._exact("clean")
-            effects = {bug: self._effect(bug) for bug in bugs}
+            changed = {bug: self._changed(bug) for bug in bugs}
         except ArmError as error:
             return {bug: self._result(bug, reason=f"not measured: {error.message}") for bug in bugs}
         finally:
             arm.forget_all()
             arm.free(node)
-        return {bug: self._tried(bug, *effects[bug]) for bug in bugs}
+        return {bug: self._tried(bug, changed[bug]) for bug in bugs}
 
     def _exact(self, state: str) -> Ran:
-        names = [step.name for step in self._passes]
-        return on_arm(
-            self._bench.exact,
-            self._visit,
-            names,
-            torch.float64,
-            state=f"bug {state}",
-            chunk=self._bench.chunk,
-        )
+        names = [step.name for step in self._judge.passes]
+        state, chunk = f"bug {state}", self._bench.chunk
+        return on_arm(self._bench.exact, self._visit, names, torch.float64, state=state, chunk=chunk)
 
-    def _effect(self, bug: str) -> tuple[dict[str, float], Ran]:
-        """Group of passes -> effect in units of the target's noise, and the outputs."""
+    def _changed(self, bug: str) -> Ran:
         with self._bench.exact.with_bug(bug, self._visit.node):
-            ran = self._exact(bug)
-        return {group: self._units(ran, group, self._own) for group in self._groups}, ran
+            return self._exact(bug)
 
-    def _units(self, bugged: Ran, group: str, yard: _Yardstick) -> float:
-        clean, theirs = self._joined(self._clean.outputs, group), self._joined(bugged.outputs, group)
-        reference, noise = self._joined(yard.reference, group), self._joined(yard.noise, group)
-        kept = self._flat(yard.kept, group)
-        units = [
-            _units(distance(t, c, rows=_fits(kept, c)), distance(n, r, rows=_fits(kept, r)), yard.eps)
-            for t, c, n, r in zip(theirs, clean, noise, reference, strict=True)
-        ]
-        return max(units, default=0.0)
+    def _effects(self, judge: VisitJudge, changed: Ran) -> dict[str, float]:
+        """Prompt -> effect in units of noise."""
+        return {group: judge.units(self._clean.outputs, changed.outputs, group) for group in judge.groups}
 
-    def _tried(self, bug: str, effects: Mapping[str, float], ran: Ran) -> BugResult:
+    def _tried(self, bug: str, changed: Ran) -> BugResult:
+        effects = self._effects(self._judge, changed)
         effect = max(effects.values())
         if effect == 0.0:
             return self._result(bug, reason="none of the prompts changes anything in fp64")
-        if effect >= UNITS:
-            return self._found(bug, "yes", effect, effects, self._own, self._bench.nodes)
+        if effect >= thresholds.NUMERICS_BUG_UNITS:
+            return self._found(bug, "yes", effect, effects, self._yard.dtype)
         result = self._result(bug, "below_noise", effect, dtype=self._bench.dtype)
         wide = self._bench.wide
         if wide is None:
             return result.model_copy(update={"reason": "its effect is smaller than rounding"})
         try:
-            yard = self._wide_yardstick(wide)
+            finer = self._effects(self._fine_judge(wide), changed)
         except ArmError as error:
             return result.model_copy(update={"reason": f"not tried in fp32: {error.message}"})
-        finer = {group: self._units(ran, group, yard) for group in self._groups}
-        if max(finer.values()) < UNITS:
+        if max(finer.values()) < thresholds.NUMERICS_BUG_UNITS:
             said = f"its effect is smaller than rounding in fp32 too: {max(finer.values()):.2g} units"
             return result.model_copy(update={"reason": said})
-        return self._found(bug, "below_noise", effect, finer, yard, wide.nodes)
+        return self._found(bug, "below_noise", effect, finer, torch.float32)
 
     def _found(
-        self,
-        bug: str,
-        applies: str,
-        effect: float,
-        effects: Mapping[str, float],
-        yard: _Yardstick,
-        nodes: TargetNodes,
+        self, bug: str, applies: str, effect: float, effects: Mapping[str, float], dtype: torch.dtype
     ) -> BugResult:
         """Looks for it on the prompts that show most, one after the other."""
-        result = self._result(bug, applies, effect, dtype=_short(yard.dtype))
-        order = sorted(effects, key=lambda group: (-effects[group], list(self._groups).index(group)))
+        result = self._result(bug, applies, effect, dtype=short_dtype(dtype))
+        enough = [group for group in effects if effects[group] >= thresholds.NUMERICS_BUG_UNITS]
         try:
-            for group in (group for group in order if effects[group] >= UNITS):
-                by = self._fails(bug, self._visit.node.name, group, yard, nodes)
+            for group in sorted(enough, key=lambda group: -effects[group]):
+                by = self._fails(bug, self._visit.node.name, group, dtype)
                 if by:
-                    right = not (self._other and self._fails(bug, self._other, group, yard, nodes))
-                    return result.model_copy(update={"detected": True, "block_right": right, "by": by})
+                    right = not (self._other and self._fails(bug, self._other, group, dtype))
+                    said = by if group == next(iter(self._judge.groups)) else f"{by} on {group}"
+                    return result.model_copy(update={"detected": True, "block_right": right, "by": said})
         except (WorkerError, UnsupportedError) as error:
             return result.model_copy(update={"reason": f"{outcome_of(error)}: {detail_of(error)}"})
         return result.model_copy(update={"detected": False, "block_right": False})
 
-    def _fails(self, bug: str, node: str, group: str, yard: _Yardstick, nodes: TargetNodes) -> str:
+    def _fails(self, bug: str, node: str, group: str, dtype: torch.dtype) -> str:
         """The measure by which the visited node falls where `node` has the bug; empty where it passes."""
-        changed = nodes.changed(f"bug:{bug}@{node}")
-        names = [step.name for step in self._groups[group]]
-        if any(step.cached for step in self._groups[group]):
-            names = [self._visit.passes[0].name, *names]
-        chunk, state = self._bench.chunk, f"bug {bug} {node}"
+        wide = self._bench.wide if dtype != self._yard.dtype else None
+        nodes = (wide.nodes if wide else self._bench.nodes).changed(f"bug:{bug}@{node}")
+        judge = self._fine_judge(wide) if wide else self._judge
+        names, state, chunk = judge.names(group), f"bug {bug} {node}", self._bench.chunk
         try:
-            if yard is self._own:
-                ran = on_target(changed, self._visit, names, state=state, chunk=chunk)
+            if wide:
+                ran = on_wide_target(nodes, self._visit, names, dtype, state=state, chunk=chunk)
             else:
-                ran = on_wide_target(changed, self._visit, names, yard.dtype, state=state, chunk=chunk)
-            return self._judged(ran, group, yard)
+                ran = on_target(nodes, self._visit, names, state=state, chunk=chunk)
+            return judge.fails(ran, group)
         finally:
-            changed.forget_all()
+            nodes.forget_all()
 
-    def _judged(self, ran: Ran, group: str, yard: _Yardstick) -> str:
-        accounts = {step.name: self._account(ran, step, yard) for step in self._groups[group]}
-        known = {name: found for name, found in accounts.items() if found is not None}
-        if sum(found.facts.unexplained for found in known.values() if found.certain):
-            return "unexplained flips"
-        kept = {name: found.same & yard.kept.get(name, found.same) for name, found in known.items()}
-        node = self._visit.node
-        try:
-            reference = self._joined(yard.reference, group)
-            found = judge_all(
-                distances(self._joined(ran.outputs, group), reference, yard.dtype),
-                distances(self._joined(yard.noise, group), reference, yard.dtype),
-                eps=yard.eps,
-                routed=node.feed_forward == "moe" or node.layer_kind == "sparse_indexed",
-                kept=self._flat(kept, group),
-            )
-        except WrongOutput:
-            return "shape"
-        return found.excess.metric if found is not None and found.excess is not None else ""
+    def _fine_judge(self, wide: Wide) -> VisitJudge:
+        """Holds outputs in fp32 against the clean module in fp64 and the reference in fp32.
 
-    def _account(self, ran: Ran, step: PassVisit, yard: _Yardstick) -> Account | None:
-        theirs = ran.routed.get(step.name)
-        if theirs is None:
-            return None
-        node, chosen = self._visit.node, Choice(theirs.ids, theirs.weights)
-        ours = self._visit.routers.get(("reference", step.name))
-        if yard.arms and ours is not None:
-            noise = self._visit.routers.get(("noise_local", step.name))
-            return account(
-                node.name,
-                ours.choice,
-                chosen,
-                experts=experts_of(node),
-                noise=noise.choice if noise else None,
-                reference_scores=ours.scores,
-                noise_scores=noise.scores if noise else (),
-                rows=step.rows,
-            )
-        clean = self._clean.routed.get(step.name)
-        if clean is None:
-            return None
-        return account(
-            node.name, Choice(clean.ids, clean.weights), chosen, experts=experts_of(node), rows=step.rows
-        )
-
-    def _kept_when_clean(self) -> dict[str, Tensor]:
-        routers = self._visit.routers
-        found: dict[str, Tensor] = {}
-        for step in self._passes:
-            ours, noise = routers.get(("reference", step.name)), routers.get(("noise_local", step.name))
-            if ours is not None and noise is not None:
-                experts = experts_of(self._visit.node)
-                same = account("", ours.choice, noise.choice, experts=experts).same
-                target = self._visit.routed.get(step.name)
-                if target is not None and target.shape == ours.choice.ids.shape:
-                    chosen = Choice(target, ours.choice.weights)
-                    same = same & account("", ours.choice, chosen, experts=experts).same
-                found[step.name] = same
-        return found
-
-    def _wide_yardstick(self, wide: Wide) -> _Yardstick:
-        if self._wide is None:
-            names = [step.name for step in self._passes]
-            node = self._visit.node
+        Raises:
+            ArmError: the reference fails in fp32.
+        """
+        if self._fine is None:
+            names, node = [step.name for step in self._judge.passes], self._visit.node
             try:
                 wide.noise.load(node, self._visit.weights)
                 noise = on_arm(
-                    wide.noise, self._visit, names, torch.float32, state="bug noise", chunk=self._bench.chunk
+                    wide.noise, self._visit, names, torch.float32, state="bug", chunk=self._bench.chunk
                 )
             finally:
                 wide.noise.forget_all()
                 wide.noise.free(node)
-            self._wide = _Yardstick(torch.float32, self._clean.outputs, noise.outputs, {}, arms=False)
-        return self._wide
-
-    def _joined(self, outputs: Mapping[str, Call], group: str) -> list[Tensor]:
-        steps = self._groups[group]
-        return joined([outputs[step.name] for step in steps], [step.rows for step in steps])
-
-    def _flat(self, kept: Mapping[str, Tensor], group: str) -> Tensor | None:
-        """One mask for the joined passes; None where some pass's is not known."""
-        steps = self._groups[group]
-        if any(step.name not in kept for step in steps):
-            return None
-        return torch.cat(
-            [kept[step.name] if step.rows is None else kept[step.name][step.rows] for step in steps]
-        )
+            choices = {name: Choice(one.ids, one.weights) for name, one in self._clean.routed.items()}
+            yard = Yardstick(torch.float32, self._clean.outputs, noise.outputs, choices)
+            self._fine = VisitJudge(self._visit, yard)
+        return self._fine
 
     def _result(
         self, bug: str, applies: str = "no", effect: float = math.nan, *, dtype: str = "", reason: str = ""
@@ -370,30 +237,3 @@ class _Trial:
             dtype=dtype,
             reason=reason,
         )
-
-
-def _units(effect: Distance, noise: Distance, eps: float) -> float:
-    if effect.exact:
-        return 0.0
-    if effect.nonfinite or effect.masked:
-        return math.inf if effect.nonfinite or effect.misplaced else 0.0
-    if effect.scale == 0.0:
-        return math.inf
-    known = [share for share in shares(panel(effect, noise, eps=eps)).values() if not math.isnan(share)]
-    return UNITS * max(known, default=0.0)
-
-
-def _fits(kept: Tensor | None, tensor: Tensor) -> Tensor | None:
-    """The tokens that count, where they are this tensor's."""
-    width = tensor.shape[-1] if tensor.dim() else 1
-    return kept if kept is not None and kept.numel() * width == tensor.numel() else None
-
-
-def _group(step: PassVisit) -> str:
-    return step.name.partition(".")[0]
-
-
-def _short(dtype: torch.dtype) -> str:
-    return {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}.get(
-        dtype, str(dtype)
-    )
