@@ -190,7 +190,8 @@ def _run_chunk(
             for index in members:
                 outcomes[index] = error
             continue
-        for index, part, own in zip(members, output.split([len(one.ids) for one in rows]), rows, strict=True):
+        parts = torch.split(output, [len(one.ids) for one in rows])
+        for index, part, own in zip(members, parts, rows, strict=True):
             _add(outcomes[index], part, own, waiting[index].paused)
 
 

@@ -65,7 +65,7 @@ class InProcessTarget:
         self,
         text: str,
         faults: Mapping[str, Fault] | None = None,
-        capabilities: Sequence[str] = ("op", "fragment", "parts", "model", "generate"),
+        capabilities: Sequence[str] = ("fragment", "parts", "model", "generate"),
     ) -> None:
         self.spec = TargetSpec.parse(text)
         self.timeout = 60.0
@@ -170,6 +170,9 @@ class InProcessTarget:
         return Generation(said["tokens"], said["first_token_seconds"], said["seconds"], 0)
 
     def report(self, handle: str) -> Any:
+        raise NotImplementedError
+
+    def observe(self, *_: Any, **named: Any) -> Any:
         raise NotImplementedError
 
     def run_ops(self, *_: Any) -> Any:

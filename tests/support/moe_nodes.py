@@ -11,7 +11,7 @@ import torch
 
 from day0.adapters.base.skeleton import Node, Skeleton
 from day0.adapters.base.target import Call
-from day0.adapters.models.walk import Walk
+from day0.adapters.models.walk import Glue, Walk
 from day0.adapters.models.weights import resolve_weights
 from day0.tasks.reference_arm import Arm, read_weights
 from day0_worker import trees
@@ -85,12 +85,13 @@ class MoeNode:
 def moe_node(tiny: TinyRelease, dtype: str = "fp32") -> MoeNode:
     """The last layer with stacked experts."""
     arm = Arm(tiny.skeleton, dtype, {})
+    glue = Glue(tiny.skeleton, dtype, arm.options)
     last: list[Node] = []
     calls: dict[str, Call] = {}
     for phase in ("prefill", "decode"):
         tokens = TOKENS if phase == "prefill" else [[21]]
         cache = arm.cache(STATE) if phase == "decode" else None
-        with Walk(tiny.skeleton, tokens, dtype, options=arm.options, cache=cache) as walk:
+        with Walk(tiny.skeleton, tokens, dtype, glue=glue, cache=cache) as walk:
             for call in walk:
                 node = tiny.skeleton.node(call.node)
                 weights = read_weights(node, resolve_weights(node, tiny.release.checkpoint))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -75,7 +76,8 @@ def test_a_run_in_two_parts_tells_what_the_router_chose_from(arm: Arm, deepseek:
 
 def test_runs_that_stand_still_end_with_the_weights(arm: Arm, deepseek: MoeNode) -> None:
     moe, before = deepseek, threading.active_count()
-    for end in (lambda: arm.free(moe.node), arm.forget_all):
+    ends: tuple[Callable[[], None], ...] = (partial(arm.free, moe.node), arm.forget_all)
+    for end in ends:
         arm.load(moe.node, moe.rest)
         paused = [arm.start(moe.node, moe.calls["prefill"], state=f"{number}") for number in range(3)]
         assert threading.active_count() == before + 3

@@ -175,15 +175,17 @@ def test_errors_in_either_part_come_back_and_the_worker_lives(target: WorkerTarg
     target.forget("a")
 
 
+@pytest.mark.slow
 def test_nothing_stands_still_where_it_is_not_claimed(moe: MoeNode) -> None:
     with open_target(TargetSpec.parse("onnxruntime@cpu/fp32"), timeout=120) as target:
         if "parts" in target.describe().capabilities:
             pytest.fail("an exporting stack claims parts")
-        for ask in (
+        asked: tuple[Callable[[], object], ...] = (
             lambda: target.start("h", "n", {}, Call({"args": [], "kwargs": {}}, {}), pause="mlp.experts"),
             lambda: target.resume("1", torch.ones(1, 1)),
             lambda: target.run_experts("h", "n", "e", {}, torch.ones(1), torch.ones(1), torch.ones(1)),
-        ):
+        )
+        for ask in asked:
             with pytest.raises(UnsupportedError, match="'parts'"):
                 ask()
 

@@ -26,6 +26,7 @@ class Experts(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.randn(TOTAL, 4))
         self.scale = torch.nn.Parameter(torch.rand(TOTAL))
         self.norm = torch.nn.LayerNorm(4)
+        self.shift: torch.Tensor
         self.register_buffer("shift", torch.tensor(0.5, dtype=torch.float64))
 
     def forward(self, hidden: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
