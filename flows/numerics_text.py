@@ -119,7 +119,8 @@ def _asked_for(facts: NumericsFacts) -> Iterator[str]:
     """The parts that a person has to ask for."""
     task = facts.task
     if task is not None and (task.reason or not task.items):
-        yield f"{'unverified':<10} task {task.name}: {task.reason or 'not done'}"
+        named = f"task {task.name}".rstrip()
+        yield f"{'unverified':<10} {named}: {task.reason or 'not done'}"
     elif task is not None:
         sides = f"reference {percent_text(task.reference)}, target {percent_text(task.target)}"
         yield (

@@ -3,12 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from day0.adapters.base.values import Fingerprint
 from day0.reports.diff import diff_lines, diff_reports
 from day0.reports.facts_diff import differences
-from day0.reports.metric_change import beyond_band
 from day0.reports.model import Report
 from day0.reports.page.build import build_page, unsourced_blocks
 from day0.reports.regression import judge_regression
@@ -157,14 +154,6 @@ def _blocks(report: Report) -> list[Block]:
     record = report.targets[0].stages.numerics
     assert record is not None
     return list(record.facts.blocks)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "moved"),
-    [(1.0, 1.4, False), (1.0, 1.6, True), (0.0, 0.1, True), ("NaN", "NaN", False), (1.0, "NaN", True)],
-)
-def test_band(before: Any, after: Any, moved: bool) -> None:
-    assert beyond_band(before, after) is moved
 
 
 def test_entries_of_lists_are_matched_by_name() -> None:

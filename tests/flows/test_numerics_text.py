@@ -1,0 +1,62 @@
+"""The numerics record on a terminal."""
+
+from __future__ import annotations
+
+from day0.flows.stage_text import stage_lines
+from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, TaskMetric, Training
+from support.sample_numerics import optional_parts, sample_numerics, sample_routing, sample_self_test
+from support.sample_records import ORT
+
+
+def test_every_part_is_told() -> None:
+    parts = {
+        **optional_parts(),
+        "routing": sample_routing(5, unexplained=7),
+        "self_test": sample_self_test(missed=True),
+    }
+    text = "\n".join(stage_lines(sample_numerics(ORT, layers=6, bad=3, **parts)))
+    for part in (
+        "The reference itself was checked by stock from_pretrained: 1.40e-6",
+        "first fault: model.layers.3 > model.layers.3.mlp.act_fn > aten.silu.default, gain_score 61.4 beyond",
+        "--json | jq -r .first_fault.repro",
+        f"{'model.layers.3':<28} 16 flips of 128 tokens: 9 near-ties, 7 unexplained",
+        "window       did not run: the model has no window",
+        "decode: top-1 agreement 98.1 %",
+        "reference 71 %, target 70.5 %, difference -0.500 points (95 % interval -2.10 to 1.10)",
+        "Missed: wrong_head_grouping.",
+        "precision policy: attention int8",
+        "training: 4 of 4 nodes within tolerance",
+    ):
+        assert part in text, part
+
+
+def test_a_deep_model_shows_what_does_not_pass() -> None:
+    record = sample_numerics(ORT, layers=100, bad=60)
+    lines = list(stage_lines(record))
+    rows = [line for line in lines if "by itself" in line and "rel. L2" in line]
+    assert len(rows) == 20
+    assert not any(line.startswith("  pass ") for line in rows)
+    assert any("and 20 more that do not pass" in line for line in lines)
+    assert any("103 nodes: 63 pass, 1 fail, 39 inherited" in line for line in lines)
+
+
+def test_what_is_missing_is_told() -> None:
+    record = sample_numerics(
+        ORT,
+        layers=2,
+        reference_check=ReferenceCheck(state="fail", method="likelihood", value=16.0, limit=7.0),
+        manifest=Manifest(expected=9, seen=7, missing=["lm_head/long"]),
+        task=TaskMetric(reason="random weights"),
+        training=Training(reason="too large"),
+    )
+    text = "\n".join(stage_lines(record))
+    assert "fail       Nothing below can be trusted: the reference itself is wrong" in text
+    assert "7 of 9 calls of nodes captured: lm_head/long" in text
+    assert "task : random weights" not in text
+    assert "unverified task: random weights" in text
+    assert "unverified training: No step was taken: too large." in text
+
+
+def test_a_record_without_nodes_says_little() -> None:
+    bare = sample_numerics(ORT, layers=0, blocks=(), logits=None, says=None, reference="", noise="", tokens=0)
+    assert list(stage_lines(bare))[1:] == ["  reference none, noise none, 0 tokens"]
