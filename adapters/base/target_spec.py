@@ -1,4 +1,4 @@
-"""The target grammar: `STACK@DEVICE[:N][/DTYPE][?key=value&...]`."""
+"""The target grammar: `STACK@DEVICE[:N][/DTYPE][?key=value&...]`; a server has no device to name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ _GRAMMAR = re.compile(
     r"(?:/(?P<dtype>[a-z0-9_]+))?"
     r"(?:\?(?P<options>.*))?"
 )
-_EXAMPLES = "eager@cuda/bf16, onnxruntime@cpu/fp32, eager@npu:8/bf16"
+_EXAMPLES = (
+    "eager@cuda/bf16, onnxruntime@cpu/fp32, eager@npu:8/bf16, endpoint?url=http://host:8000/v1&model=NAME"
+)
+_WITHOUT_DEVICE = ("endpoint",)
+"""What they run on is known to a server alone, so no device is said of them."""
 
 
 class TargetSpec(Value):
@@ -76,7 +80,7 @@ class TargetSpec(Value):
         return re.sub(r"[^A-Za-z0-9._-]+", "-", str(self)).strip("-")
 
     def __str__(self) -> str:
-        text = f"{self.stack}@{self.device}"
+        text = self.stack if self.stack in _WITHOUT_DEVICE else f"{self.stack}@{self.device}"
         if self.count != 1:
             text += f":{self.count}"
         if self.dtype:

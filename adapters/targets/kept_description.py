@@ -17,6 +17,7 @@ from day0.adapters.base.values import digest
 from day0.adapters.base.worker_environment import worker_environment
 from day0.adapters.base.worker_sources import find_module, pack_sources
 
+from .endpoint import STACK as ENDPOINT
 from .registry import find_stack
 
 _OWN = "day0.adapters.targets."
@@ -71,6 +72,8 @@ def environment_of(spec: TargetSpec) -> str:
     processor, memory, kernel and compilers. What a device other than the processor says depends on drivers,
     on who else holds it and on how it is set up, and a vendor's stack may look anywhere: these are asked.
     """
+    if spec.stack == ENDPOINT:
+        return ""
     reference = find_stack(spec.stack)
     if spec.device != "cpu" or not reference.startswith(_OWN):
         return ""

@@ -11,6 +11,8 @@ from day0.adapters.base.worker import Worker, WorkerPlan
 from day0.adapters.base.worker_sources import pack_sources
 from day0.adapters.workarounds.registry import named_in
 
+from .endpoint import STACK as ENDPOINT
+from .endpoint import EndpointTarget
 from .registry import find_stack
 from .target import WorkerTarget
 
@@ -22,8 +24,8 @@ def open_target(
     memory_limit: int = 8 * 2**30,
     command: Sequence[str] = (),
     log: Path | None = None,
-) -> WorkerTarget:
-    """A target that starts its worker with the first call; use it as a context manager.
+) -> WorkerTarget | EndpointTarget:
+    """A target that starts its worker, or asks its server, with the first call; use it as a context manager.
 
     Args:
         spec: which stack on what.
@@ -35,8 +37,10 @@ def open_target(
 
     Raises:
         InputError: E111, unknown stack; E112, a name claimed twice; E113, its source is not there; E176 and
-            E177, a way around that `?with=` names.
+            E177, a way around that `?with=` names; E185, an endpoint without a usable address.
     """
+    if spec.stack == ENDPOINT:
+        return EndpointTarget(spec, timeout)
     reference = find_stack(spec.stack)
     ways = named_in(spec)
     plan = WorkerPlan(

@@ -7,7 +7,7 @@ differs and spells the same text, the rest is tokenised anew behind that choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -18,6 +18,31 @@ from .. import thresholds
 
 Forward = Callable[[Sequence[int]], Tensor]
 """Token ids of one sequence -> logits [length, vocabulary]."""
+
+
+@dataclass(frozen=True)
+class Arms:
+    """The reference as a function of tokens.
+
+    Attributes:
+        exact: in fp32 or higher.
+        lowered: in the release's own precision; its distance from the former is what rounding explains.
+        many: both of many sequences, in order, where that is cheaper than one after the other (one walk over
+            the weights for all of them); None: it is not.
+    """
+
+    exact: Forward
+    lowered: Forward | None = None
+    many: Callable[[Sequence[Sequence[int]]], Iterable[tuple[Tensor, Tensor | None]]] | None = None
+
+    def both(self, sequences: Sequence[Sequence[int]]) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Logits [length, vocabulary] of each sequence in both precisions; one at a time is held."""
+        if self.many is not None:
+            yield from self.many(sequences)
+            return
+        for ids in sequences:
+            yield self.exact(ids), self.lowered(ids) if self.lowered is not None else None
+
 
 _ROUNDS = 4
 """Forwards for one text; each further one stands for a place where it was made of other tokens."""
@@ -49,8 +74,19 @@ class Followed:
         return not self.whole and not self.margin <= self.noise
 
 
+def read_as(tokenizer: Tokenizer, start: Sequence[int], text: str) -> Sequence[int]:
+    """The tokens of a text that goes on from `start`: those on which `follow` runs the reference first."""
+    return tuple(_tokens(tokenizer, start, text))
+
+
 def follow(
-    tokenizer: Tokenizer, start: Sequence[int], text: str, forward: Forward, noise: Forward | None = None
+    tokenizer: Tokenizer,
+    start: Sequence[int],
+    text: str,
+    forward: Forward,
+    noise: Forward | None = None,
+    *,
+    known: Tensor | None = None,
 ) -> Followed:
     """Follows `text`, said after the tokens `start`, by the reference's own choices.
 
@@ -60,12 +96,14 @@ def follow(
         text: that was said.
         forward: the reference.
         noise: the reference in the precision in which the text was made; asked only where they differ.
+        known: the reference's logits for `start` and `read_as(...)`, where they are there already.
     """
     fixed: list[int] = []
     rest = text
     for _ in range(_ROUNDS):
         said = [*fixed, *_tokens(tokenizer, [*start, *fixed], rest)]
-        found, other = _along(tokenizer, start, said, len(fixed), text, forward, noise)
+        logits = forward([*start, *said]) if known is None or fixed else known
+        found, other = _along(tokenizer, start, said, len(fixed), text, logits, noise)
         if other is None:
             return found
         fixed = [*found.tokens, other]
@@ -74,10 +112,16 @@ def follow(
 
 
 def follow_tokens(
-    start: Sequence[int], said: Sequence[int], forward: Forward, noise: Forward | None = None
+    start: Sequence[int], said: Sequence[int], logits: Tensor, noise: Forward | None = None
 ) -> Followed:
-    """The same where the tokens themselves are known."""
-    logits = forward([*start, *said])
+    """The same where the tokens themselves are known.
+
+    Args:
+        start: what stands before them; at least one token.
+        said: the tokens.
+        logits: the reference's for both.
+        noise: see `follow`.
+    """
     for index, token in enumerate(said):
         place = len(start) - 1 + index
         best = int(logits[place].float().argmax())
@@ -92,11 +136,10 @@ def _along(
     said: Sequence[int],
     known: int,
     text: str,
-    forward: Forward,
+    logits: Tensor,
     noise: Forward | None,
 ) -> tuple[Followed, int | None]:
     """How far it goes with these tokens; and that choice where it spells the same text otherwise."""
-    logits = forward([*start, *said])
     for index in range(known, len(said)):
         place = len(start) - 1 + index
         best = int(logits[place].float().argmax())

@@ -25,25 +25,12 @@ from day0.adapters.models.tokenizer import Tokenizer
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
 from ..reference_arm import ArmError, reference_options
-from .following import Followed, Forward, follow
+from .following import Arms, Followed, Forward, follow
 from .record_parts import ReferenceCheck
 from .samples import Sample
 
 _CHUNK = 64
 _NAMED = 3
-
-
-@dataclass(frozen=True)
-class Arms:
-    """The reference as a function of tokens.
-
-    Attributes:
-        exact: in fp32 or higher.
-        lowered: in the release's own precision; asked only where a published sample differs.
-    """
-
-    exact: Forward
-    lowered: Forward | None = None
 
 
 @dataclass(frozen=True)

@@ -73,8 +73,8 @@ def test_a_text_that_ends_within_a_token_agrees() -> None:
 
 
 def test_tokens_that_are_known_are_taken_as_they_are() -> None:
-    assert follow_tokens([DOT], [C, A, B], Says([C, A, B])).whole
-    found = follow_tokens([DOT], [C, A, B], Says([C, AB, D]))
+    assert follow_tokens([DOT], [C, A, B], Says([C, A, B])([DOT, C, A, B])).whole
+    found = follow_tokens([DOT], [C, A, B], Says([C, AB, D])([DOT, C, A, B]))
     assert (len(found.tokens), found.chosen, found.given) == (1, AB, A)
 
 
