@@ -21,7 +21,7 @@ from day0.tasks.numerics.passes import MAIN, Pass
 from day0.tasks.numerics.router import Kept
 from day0.tasks.numerics.routing import Choice, TopK
 from day0.tasks.numerics.visit import PassVisit, Visit
-from day0.tasks.reference_arm import Arm, loose_weights, read_weights
+from day0.tasks.reference_arm import Arm, loose_weights, read_weights, reference_options
 from support.tiny_releases import TinyRelease
 
 REFERENCE = {"bf16": "fp32", "fp16": "fp32", "fp32": "fp64"}
@@ -68,19 +68,29 @@ def prompts(vocabulary: int, *, length: int = 96, window: int = 0, longest: int 
 
 
 def visits(
-    tiny: TinyRelease, dtype: str, passes: Sequence[Pass], options: Mapping[str, str] | None = None
+    tiny: TinyRelease,
+    dtype: str,
+    passes: Sequence[Pass],
+    options: Mapping[str, str] | None = None,
+    arms: Mapping[str, str] | None = None,
 ) -> Iterator[Visit]:
-    """Each node in order, with the outputs of reference and noise arm; the target's own are left out."""
+    """Each node in order, with the outputs of reference and noise arm; the target's own are left out.
+
+    Args:
+        tiny: the model.
+        dtype: of the target.
+        passes: the main one first.
+        options: of the target, on which the masks depend.
+        arms: options of reference and noise arm; None: those of the target.
+    """
     skeleton = tiny.skeleton
-    arms = {kind: Arm(skeleton, kind, options or {}) for kind in (REFERENCE[dtype], dtype)}
+    ours = {kind: Arm(skeleton, kind, arms or options or {}) for kind in (REFERENCE[dtype], dtype)}
+    glue = reference_options(options or {})
     loose = loose_weights(skeleton, tiny.release.checkpoint)
     with ExitStack() as stack:
         walks = {
-            kind: [
-                _walk(stack, skeleton, kind, Glue(skeleton, kind, arm.options, loose), step)
-                for step in passes
-            ]
-            for kind, arm in arms.items()
+            kind: [_walk(stack, skeleton, kind, Glue(skeleton, kind, glue, loose), step) for step in passes]
+            for kind in ours
         }
         while True:
             calls = {kind: [next(walk, None) for walk in made] for kind, made in walks.items()}
@@ -88,7 +98,7 @@ def visits(
             if first is None:
                 return
             node = skeleton.node(first.node)
-            visit = _visited(tiny, node, arms, dtype, passes, calls)
+            visit = _visited(tiny, node, ours, dtype, passes, calls)
             yield visit
             for kind, made in calls.items():
                 for call, step in zip(made, visit.passes, strict=True):
