@@ -16,7 +16,8 @@ from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.skeleton_store import load_or_build_skeleton
 from day0.adapters.targets.open import open_target
 from day0.flows.demo_model import ensure_demo_model
-from day0.tasks.numerics.measure import Question, measure_numerics
+from day0.tasks.numerics.measure import measure_numerics
+from day0.tasks.numerics.question import Question
 from day0.tasks.numerics.record import NumericsRecord
 from support.in_process_target import InProcessTarget, scaled
 

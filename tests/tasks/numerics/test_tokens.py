@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from day0.adapters.models.tokenizer import Tokenizer
+from day0.tasks import thresholds
 from day0.tasks.numerics.tokens import from_texts, length_for, seeded, vocabulary_of
 
 
@@ -26,13 +27,14 @@ def test_prompt_continuation_and_texts_fill_the_sequence() -> None:
 
 def test_seeded_ids_are_the_same_every_time_and_in_range() -> None:
     assert seeded(50, 30) == seeded(50, 30)
-    assert all(0 <= token < 50 for token in seeded(50, 30).ids)
+    assert all(0 <= token < 50 for token in seeded(50, 30))
 
 
 def test_length_and_vocabulary_follow_the_config() -> None:
-    assert length_for({"max_position_embeddings": 64}) == 64
-    assert length_for({"max_position_embeddings": 100_000}) == 128
-    assert length_for({"text_config": {"max_position_embeddings": 32}}) == 32
+    steps = thresholds.NUMERICS_DECODE_STEPS
+    assert length_for({"max_position_embeddings": 64}, 128) == 64 - steps
+    assert length_for({"max_position_embeddings": 100_000}, 128) == 128
+    assert length_for({"text_config": {"max_position_embeddings": 32}}, 128) == 32 - steps
     assert vocabulary_of({"text_config": {"vocab_size": 11}}) == 11
     with pytest.raises(KeyError):
         vocabulary_of({"vocab_size": True})
