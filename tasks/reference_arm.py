@@ -46,6 +46,7 @@ class Arm:
         skeleton: of the model.
         dtype: short name.
         options: of the target, for the masks.
+        alike: whether experts run as the target runs them, where the CPU has that; else one by one.
 
     Attributes:
         dtype: see above.
@@ -53,9 +54,14 @@ class Arm:
         seconds: spent so far.
     """
 
-    def __init__(self, skeleton: Skeleton, dtype: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, skeleton: Skeleton, dtype: str, options: Mapping[str, str], *, alike: bool = False
+    ) -> None:
         self.dtype, self.seconds = dtype, 0.0
         self.options = reference_options(options)
+        if alike:
+            del self.options["experts"]
+            self.options.update({key: options[key] for key in ("experts",) if key in options})
         self._modules = NodeModules(skeleton.config, skeleton.architecture, dtype, self.options)
         self._standing: dict[str, tuple[Node, RouterScores]] = {}
 

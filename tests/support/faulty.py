@@ -17,6 +17,7 @@ faulty = day0_faulty.stack:FaultyStack
 faulty_import = day0_faulty.broken:BrokenStack
 light = day0_faulty.light:LightStack
 counted = day0_faulty.counted:CountedStack
+askew = day0_faulty.askew:AskewStack
 fallen = day0_faulty.falling_back:FallingStack
 """
 

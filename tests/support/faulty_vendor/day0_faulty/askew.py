@@ -1,0 +1,118 @@
+"""Eager torch with one operator wrong in one layer: `?how=WAY&op=OP&layer=NODE[&factor=1.05]`.
+
+| how | what is done |
+|---|---|
+| `mode` | while the layer runs, a dispatch mode multiplies the operator's result |
+| `write` | the same, written into the result's own memory by code that torch does not see (fp32) |
+| `patched` | while the layer runs, the function of `torch.nn.functional` of that name multiplies its result |
+| `argument` | while the layer runs, the operator gets its last number times the factor |
+| `other` | the layer's activation is another function altogether |
+| `forward` | a module in the layer (`module=mlp.act_fn`) multiplies its result |
+| `eps` | the norms of the layer have another epsilon |
+| `narrow` | while the layer runs, the operator computes in bf16 inside |
+| `raises` | while the layer runs, the operator has no kernel |
+
+With `blind` the stack cannot be observed. With `inside` it shows in the layer's modules as well when they run alone, with `alone` in `run_op`, too.
+Several layers stand with a comma.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from day0.adapters.targets.eager import EagerStack
+from day0_worker import NodeRun
+
+
+class Spoiling(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
+    def __init__(self, how: str, op: str, factor: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
+        self._how, self._op, self._factor = how, op, factor
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if str(func) != self._op:
+            return func(*args, **named)
+        if self._how == "raises":
+            raise NotImplementedError(f"Could not run '{func}' with arguments from the 'Askew' backend.")
+        if self._how == "argument":
+            return func(*[arg * self._factor if isinstance(arg, float) else arg for arg in args], **named)
+        if self._how == "narrow":
+            made = func(*[arg.bfloat16() if torch.is_tensor(arg) else arg for arg in args], **named)
+            return made.to(args[0].dtype)
+        made = func(*args, **named)
+        first = made[0] if isinstance(made, tuple) else made
+        if self._how == "write":
+            first.numpy(force=True)[...] *= self._factor
+            return made
+        changed = first * self._factor
+        return (changed, *made[1:]) if isinstance(made, tuple) else changed
+
+
+class AskewStack(EagerStack):
+    name = "askew"
+
+    def offered(self) -> list[str]:
+        return [word for word in super().offered() if word != "observe" or "blind" not in self.options]
+
+    def prepare(self, fragment: Mapping[str, Any], *args: Any, **kwargs: Any) -> str:
+        handle = super().prepare(fragment, *args, **kwargs)
+        how = self.options.get("how", "")
+        for layer in self._layers():
+            module = self.shelf.get(handle).model.get_submodule(layer)
+            if how == "forward":
+                _multiplied(module.get_submodule(self.options["module"]), self._factor())
+            if how == "eps":
+                for part in module.modules():
+                    if hasattr(part, "variance_epsilon"):
+                        part.variance_epsilon = 0.1
+            if how == "other":
+                module.get_submodule("mlp.act_fn").forward = lambda value: value * torch.sigmoid(1.1 * value)
+        return handle
+
+    def run(self, job: NodeRun) -> Any:
+        hit = job.node in self._layers() or (
+            "inside" in self.options and any(job.node.startswith(f"{one}.") for one in self._layers())
+        )
+        with self._spoilt() if hit else contextlib.nullcontext():
+            return super().run(job)
+
+    def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        with self._spoilt() if "alone" in self.options else contextlib.nullcontext():
+            return super().run_op(op, args, kwargs)
+
+    @contextlib.contextmanager
+    def _spoilt(self) -> Iterator[None]:
+        how, op = self.options.get("how", ""), self.options.get("op", "")
+        if how == "patched":
+            right = getattr(torch.nn.functional, op)
+            changed = lambda *args, **kwargs: right(*args, **kwargs) * self._factor()  # noqa: E731
+            setattr(torch.nn.functional, op, changed)
+            try:
+                yield
+            finally:
+                setattr(torch.nn.functional, op, right)
+        elif how in ("mode", "write", "argument", "narrow", "raises"):
+            with Spoiling(how, op, self._factor()):
+                yield
+        else:
+            yield
+
+    def _layers(self) -> Sequence[str]:
+        return self.options.get("layer", "").split(",")
+
+    def _factor(self) -> float:
+        return float(self.options.get("factor", "1.05"))
+
+
+def _multiplied(module: Any, factor: float) -> None:
+    if "forward" not in vars(module):
+        right = module.forward
+        module.forward = lambda *args, **kwargs: right(*args, **kwargs) * factor
