@@ -1,0 +1,169 @@
+"""Roles in lower precisions, against the stock model with its weights and inputs rounded by hand."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from day0.adapters.base.run_store import RunStore
+from day0.tasks.numerics.case import Case
+from day0.tasks.numerics.lowerings import lowerings_of
+from day0.tasks.numerics.precision_step import Swept
+from day0.tasks.numerics.precision_walk import PrecisionWalks
+from day0.tasks.numerics.tokens import Tokens
+from support.tiny_releases import TinyRelease
+
+Tiny = Callable[[str], TinyRelease]
+IDS = tuple(range(5, 29))
+Role = Callable[[str], bool]
+"""Whether a parameter's full name is of the role that is meant."""
+
+ROLES: dict[str, Role] = {
+    "attention": lambda name: "self_attn" in name and "norm" not in name,
+    "dense_mlp": lambda name: ".mlp." in name and "expert" not in name and "gate.weight" not in name,
+    "router": lambda name: name.endswith(("mlp.gate.weight", "mlp.router.weight")),
+    "expert": lambda name: ".experts." in name,
+    "shared_expert": lambda name: "shared_expert" in name,
+    "embedding": lambda name: name == "model.embed_tokens.weight",
+    "head": lambda name: name == "lm_head.weight",
+    "norm": lambda name: "norm" in name,
+}
+
+
+def quantised(tensor: Tensor, dtype: str, axis: int = -1) -> Tensor:
+    """Scale of each channel, token or group of 128, rounding, and back."""
+    if dtype in ("bf16", "fp16"):
+        return tensor.to(torch.bfloat16 if dtype == "bf16" else torch.float16).float()
+    if dtype == "int4":  # no tiny model has more than 128 inputs, so a group is a channel
+        scale = (tensor.abs().amax(axis, keepdim=True) / 7.5).bfloat16().float()
+        return (tensor / scale).round().clamp(-8, 7) * scale
+    span = {"int8": 127.0, "fp8_e4m3": 448.0}[dtype]
+    scale = tensor.abs().amax(axis, keepdim=True) / span
+    scale = torch.where(scale > 0, scale, 1.0)
+    steps = tensor / scale
+    steps = steps.round() if dtype == "int8" else steps.clamp(-span, span).to(torch.float8_e4m3fn).float()
+    return steps * scale
+
+
+def rounded_inputs(tensor: Tensor, dtype: str) -> Tensor:
+    return quantised(tensor, "bf16" if dtype == "int4" else dtype)
+
+
+def lowered_stock(stock: Any, role: str, dtype: str) -> Any:
+    """The whole model in memory with one role lowered."""
+    model = copy.deepcopy(stock)
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())  # tied to nothing
+    for path, module in model.named_modules():
+        lowers = False
+        for name, tensor in list(module.named_parameters(recurse=False)):
+            if not ROLES[role](f"{path}.{name}"):
+                continue
+            if role == "norm" and dtype not in ("bf16", "fp16"):
+                tensor.data = quantised(tensor.data.flatten(), dtype)
+            elif dtype in ("bf16", "fp16"):
+                tensor.data, lowers = quantised(tensor.data, dtype), lowers or tensor.dim() > 1
+            elif tensor.dim() > 1 and not name.endswith("bias"):
+                transposed = tensor.dim() == 3 and module.is_transposed
+                tensor.data, lowers = quantised(tensor.data, dtype, 1 if transposed else -1), True
+        if not lowers or isinstance(module, nn.Embedding) or role == "norm":
+            continue
+        if role == "expert":
+            module.forward = rounded_experts(module, dtype)
+        else:
+            module.register_forward_pre_hook(lambda _, args: (rounded_inputs(args[0], dtype), *args[1:]))
+    return model
+
+
+def rounded_experts(experts: Any, dtype: str) -> Callable[..., Tensor]:
+    """Token by token, with what goes into either product rounded."""
+
+    def product(x: Tensor, name: str, expert: int) -> Tensor:
+        weight = getattr(experts, name)[expert]
+        bias = getattr(experts, f"{name}_bias", None)
+        y = rounded_inputs(x, dtype) @ (weight if experts.is_transposed else weight.T)
+        return y if bias is None else y + bias[expert]
+
+    def forward(hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        out = torch.zeros_like(hidden)
+        for token in range(len(hidden)):
+            for expert, weight in zip(ids[token].tolist(), weights[token], strict=True):
+                between = experts._apply_gate(product(hidden[token][None], "gate_up_proj", expert))
+                out[token] += (weight * product(between, "down_proj", expert))[0]
+        return out
+
+    return forward
+
+
+def logits_of(model: Any) -> Tensor:
+    with torch.no_grad():
+        return model(torch.tensor([IDS])).logits[0].double()
+
+
+def divergence(ours: Tensor, reference: Tensor) -> float:
+    log_r, log_t = reference.log_softmax(1), ours.log_softmax(1)
+    return float((log_r.exp() * (log_r - log_t)).sum(1).mean())
+
+
+def case_of(tiny: TinyRelease, folder: Path, dtype: str = "bf16") -> Case:
+    return Case(
+        skeleton=tiny.skeleton,
+        checkpoint=tiny.release.checkpoint,
+        dtype=dtype,
+        store=RunStore(folder),
+        target="",
+        options={},
+        tokens=Tokens(IDS),
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tensors this small only wait for a second one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=["llama", "deepseek_v3", "gpt_oss"])
+def walked(
+    request: pytest.FixtureRequest, tiny: Tiny, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[TinyRelease, PrecisionWalks, Swept]]:
+    release = tiny(request.param)
+    with PrecisionWalks(case_of(release, tmp_path_factory.mktemp("store"))) as walks:
+        yield release, walks, walks.sweep(lowerings_of(("int8", "fp8", "int4", "bf16")), propagate=True)
+
+
+def test_every_role_costs_what_the_stock_model_costs(
+    walked: tuple[TinyRelease, PrecisionWalks, Swept],
+) -> None:
+    tiny, walks, swept = walked
+    exact = logits_of(tiny.stock)
+    assert swept.logits is not None
+    assert torch.allclose(swept.logits.double(), exact, atol=1e-5)
+    assert set(walks.roles) <= set(ROLES)
+    assert set(swept.costs) == {(role, name) for role in walks.roles for name in
+                                ("int8", "fp8_e4m3", "int4", "bf16")}  # fmt: skip
+    for (role, dtype), cost in swept.costs.items():
+        by_hand = logits_of(lowered_stock(tiny.stock, role, dtype))
+        expected = divergence(by_hand, exact)
+        assert cost.kl == pytest.approx(expected, abs=1e-6, rel=0.02), (role, dtype)
+        assert cost.top1 == float((by_hand.argmax(1) == exact.argmax(1)).double().mean()), (role, dtype)
+
+
+def test_the_targets_own_precision_costs_what_the_stock_model_in_it_costs(
+    walked: tuple[TinyRelease, PrecisionWalks, Swept],
+) -> None:
+    tiny, _, swept = walked
+    exact = logits_of(tiny.stock)
+    expected = divergence(logits_of(tiny.load("bfloat16")), exact)
+    assert swept.base is not None
+    assert swept.base.kl == pytest.approx(expected, abs=1e-6)
+    even = torch.full_like(exact, 1 / exact.shape[1]).log()
+    assert swept.information == pytest.approx(divergence(even, exact), rel=1e-4)
