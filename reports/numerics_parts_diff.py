@@ -100,11 +100,11 @@ def _output(target: str, name: str, old: Logits | None, new: Logits | None, stea
     for prompt in new.prompts:
         if prompt.name in earlier:
             yield from _prompt(target, f"{name} {prompt.name}", earlier[prompt.name], prompt, steady)
-    gone = [prompt for prompt in earlier if prompt not in {other.name for other in new.prompts}]
-    fresh = [prompt.name for prompt in new.prompts if prompt.name not in earlier]
-    for named, told in ((gone, "is gone"), (fresh, "is new")):
-        for prompt in named:
-            yield _fact(target, f"/{name}/prompts", f"{target}: prompt {prompt} {told}")
+    later = {prompt.name for prompt in new.prompts}
+    gone = [(prompt, "is gone") for prompt in earlier if prompt not in later]
+    fresh = [(prompt.name, "is new") for prompt in new.prompts if prompt.name not in earlier]
+    for named, told in (*gone, *fresh):
+        yield _fact(target, f"/{name}/prompts", f"{target}: prompt {named} {told}")
 
 
 def _prompt(

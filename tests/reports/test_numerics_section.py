@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from html.parser import HTMLParser
 from typing import Any
@@ -22,6 +23,7 @@ from day0.reports.strict_json import plain
 from day0.tasks.numerics.record import Block as Node
 from day0.tasks.numerics.record import FirstFault, NumericsFacts, NumericsRecord
 from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, Routing, TaskMetric, Training
+from day0.tasks.thresholds import NUMERICS_RATIO
 from support.sample_numerics import (
     metrics,
     optional_parts,
@@ -283,14 +285,16 @@ def grid(svg: str) -> dict[float, float]:
     return {float(tick): float(y) for tick, y in zip(ticks, lines, strict=False)}
 
 
-def test_a_node_at_five_times_the_noise_stands_on_the_dashed_line() -> None:
-    svg = drawn([node(f"model.layers.{i}", 5e-3 if i == 1 else 1e-3, 1e-3) for i in range(3)])
+def test_a_node_at_its_tolerance_stands_on_the_dashed_line() -> None:
+    """Values from 1e-3 to 1e-2 span one decade, whatever the tolerance is between 1 and 10."""
+    tolerance = NUMERICS_RATIO
+    svg = drawn([node(f"model.layers.{i}", (tolerance if i == 1 else 1) * 1e-3, 1e-3) for i in range(3)])
     line, limit = heights(svg, "line local"), heights(svg, "limit")
     assert line[1] == pytest.approx(min(limit), abs=0.11)
     lines = grid(svg)
     assert sorted(lines) == [1e-3, 1e-2]
-    # 5e-3 lies log10(5) = 0.69897 of a decade above 1e-3.
-    assert line[1] == pytest.approx(lines[1e-3] - 0.69897 * (lines[1e-3] - lines[1e-2]), abs=0.2)
+    share = math.log10(tolerance)
+    assert line[1] == pytest.approx(lines[1e-3] - share * (lines[1e-3] - lines[1e-2]), abs=0.2)
     assert line[0] == pytest.approx(lines[1e-3], abs=0.11)
 
 
