@@ -12,13 +12,13 @@ from day0_worker.weights import described, evaluate, evaluate_into
 
 from ..base.errors import CheckpointError
 from .buffers import Buffers
-from .raw_tensors import Held, Key, RawTensors, located
+from .raw_tensors import RawTensors, located
 from .spool import Layout, Region
 from .weights import is_leaf
 
 
 class Parameters:
-    """Some parameters of one node.
+    """Some parameters of one node; those from afar are on their way from the beginning.
 
     Args:
         what: how errors name them.
@@ -53,7 +53,7 @@ class Parameters:
             name: [len(chosen[name]), *shape[1:]] if name in chosen else shape
             for name, (shape, _) in stored.items()
         }
-        self._held: dict[Key, Held] | None = None
+        self._held = raw.hold(expressions.values())
         # Not the region: its tensors, as long as they are held, keep others from being placed over them.
         self._places: Mapping[str, torch.Tensor] | None = None
         self._leaves: Mapping[str, dict[str, Any]] = {}
@@ -142,8 +142,6 @@ class Parameters:
             out.copy_(whole[list(self._chosen[name])])
 
     def _located(self, name: str) -> tuple[Any, dict[str, torch.Tensor]]:
-        if self._held is None:
-            self._held = self._raw.hold(self._expressions.values())
         if name not in self._counted:
             self._counted.add(name)
             self._raw.count(self._expressions[name])

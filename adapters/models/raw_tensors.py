@@ -29,7 +29,8 @@ STAGED_BYTES = 8 * 2**30
 
 _UNIT = 32 * 2**20  # bytes of one request
 _STREAMS = 4  # requests at a time; one of them takes about one core at 1 GB/s
-_GAP = 4096  # bytes between two tensors that are cheaper to read than another request
+_GAP = 4096  # bytes between two tensors that are cheaper to read than another request,
+_WASTE = 64  # and no more than this part of what is wanted before them
 
 Key = tuple[str, int, int]
 """File, first byte, bytes."""
@@ -268,7 +269,8 @@ def _requests(keys: Sequence[Key]) -> Iterator[tuple[str, int, list[_Piece]]]:
         for first in range(0, key[2], _UNIT):
             last = min(first + _UNIT, key[2])
             gap = key[1] + first - end
-            near = file == key[0] and 0 <= gap <= _GAP and end + gap + last - first - start <= _UNIT
+            bridged = 0 <= gap <= min(_GAP, (end - start) // _WASTE)
+            near = file == key[0] and bridged and end + gap + last - first - start <= _UNIT
             if pieces and not near:
                 yield file, start, pieces
                 pieces = []
@@ -283,7 +285,7 @@ def _requests(keys: Sequence[Key]) -> Iterator[tuple[str, int, list[_Piece]]]:
 
 
 def _bytes_of(tensor: torch.Tensor, first: int, last: int) -> memoryview:
-    return tensor.numpy().data[first:last]  # it keeps the tensor's memory from being used again
+    return tensor.numpy().data[first:last]  # holds the memory
 
 
 def _is_small(checkpoint: Checkpoint) -> bool:
