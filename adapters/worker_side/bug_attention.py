@@ -72,17 +72,23 @@ def wrong_head_grouping(module: torch.nn.Module, config: Any, changes: Changes) 
         return "all of its heads share one head of keys"
 
     def change(function: Attention, part: Any, query: Any, key: Any, value: Any, mask: Any, rest: Any) -> Any:
-        heads, own = query.shape[1], key.shape[1]
-        # The query head h, which is to meet the head h % own of keys, stands where these are repeated to.
-        place = [(head % own) * (heads // own) + head // own for head in range(heads)]
-        order = sorted(range(heads), key=place.__getitem__)
-        sinks = rest.get("s_aux")
-        if sinks is not None and sinks.shape[0] == heads:
-            part, rest = part, {**rest, "s_aux": sinks[order]}
-        output, *more = function(part, query[:, order], key, value, mask, **rest)
-        return (output[:, :, place], *more)
+        times = query.shape[1] // key.shape[1]
+        key, value = key.repeat(1, times, 1, 1), value.repeat(1, times, 1, 1)
+        return function(_OneGroup(part), query, key, value, mask, **rest)
 
     return _intercepted(module, changes, change)
+
+
+class _OneGroup:
+    """Stands for an attention module whose heads have keys of their own."""
+
+    num_key_value_groups = 1
+
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._part, name)
 
 
 def rope_pairing(module: torch.nn.Module, config: Any, changes: Changes) -> str:
