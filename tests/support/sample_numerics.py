@@ -154,7 +154,7 @@ def sample_self_test(*, missed: bool = False) -> SelfTest:
         where = "model.layers.3" if applies != "no" else ""
         return BugResult(bug=name, where=where, applies=applies, **values)
 
-    found = {"detected": True, "block_right": True, "dtype": "bf16"}
+    found: dict[str, Any] = {"detected": True, "block_right": True, "dtype": "bf16"}
     matrix = [
         bug("rope_pairing", effect=212.0, by="ratio", **found),
         bug("mask_off_by_one", effect=41.0, by="worst_ratio", **found),
@@ -164,7 +164,7 @@ def sample_self_test(*, missed: bool = False) -> SelfTest:
         bug("missing_block_scale", effect=900.0, by="reference_check", **{**found, "dtype": "fp8_block"}),
     ]
     if missed:
-        wrong = {"detected": False, "block_right": False, "dtype": "bf16"}
+        wrong: dict[str, Any] = {"detected": False, "block_right": False, "dtype": "bf16"}
         matrix.append(bug("wrong_head_grouping", effect=17.0, **wrong))
         matrix.append(bug("stale_kv_slot", effect=17.0, **{**found, "block_right": False}, by="ratio"))
     return SelfTest(matrix=matrix, observer=True)
