@@ -65,6 +65,9 @@ def build_app() -> App:
     baseline.command("day0.flows.commands_accept:accept", name="accept", help="Accept a run as the baseline.")
     baseline.command("day0.flows.commands_accept:show", name="show", help="Show what is accepted.")
     app.command(baseline)
+    app.command(
+        "day0.flows.commands_reference:app", name="reference", help="The reference's outputs in a file."
+    )
     return app
 
 

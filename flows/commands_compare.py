@@ -88,7 +88,7 @@ def _check(more: CompareFlags) -> None:
     if unknown:
         raise InputError(
             f"there is no prompt {unknown[0].strip()!r}",
-            code="E171",
+            code="E187",
             remedy=f"There are {', '.join(PURPOSES)}; auto and all choose among them.",
         )
     parse_spread(more.spread)
@@ -99,5 +99,5 @@ def _path(name: str, flag: str) -> str:
         return ""
     path = Path(name).expanduser()
     if not path.is_file():
-        raise InputError(f"{flag} {name}: there is no such file", code="E174", remedy="Check the path.")
+        raise InputError(f"{flag} {name}: there is no such file", code="E190", remedy="Check the path.")
     return str(path.resolve())

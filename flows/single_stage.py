@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from day0.adapters.base.target_spec import TargetSpec
 from day0.tasks.job import RecordRef, RunOptions, read_ref
 from day0.tasks.record import StageRecord
 
@@ -45,7 +46,15 @@ def run_up_to(
 
     def run(name: str) -> RecordRef:
         if name not in done:
-            done[name] = run_stage(name, on_target, inventory, *(run(given) for given in _GIVEN[name]))
+            given = () if name == "numerics" and _alone(target, options) else _GIVEN[name]
+            done[name] = run_stage(name, on_target, inventory, *(run(other) for other in given))
         return done[name]
 
     return read_ref(job, record_kind(stage), run(stage))
+
+
+def _alone(target: str | None, options: RunOptions) -> bool:
+    """Whether numerics needs no stage before it: it is given the reference's outputs, or asks a server."""
+    return bool(options.numerics.reference) or (
+        target is not None and TargetSpec.parse(target).stack == "endpoint"
+    )

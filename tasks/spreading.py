@@ -35,7 +35,7 @@ def parse_spread(text: str) -> Spread | None:
     """`threads:2`, `processes:4`, `dask:tcp://host:8786`; None for an empty text.
 
     Raises:
-        InputError: E173, it is none of these.
+        InputError: E189, it is none of these.
     """
     if not text:
         return None
@@ -46,7 +46,7 @@ def parse_spread(text: str) -> Spread | None:
         return Spread(way, int(rest))
     raise InputError(
         f"work cannot be spread over {text!r}",
-        code="E173",
+        code="E189",
         remedy="Give threads:N, processes:N or dask:SCHEDULER, e.g. dask:tcp://127.0.0.1:8786.",
     )
 

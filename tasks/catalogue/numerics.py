@@ -187,6 +187,14 @@ ENTRIES: tuple[Entry, ...] = (
         undecided="unverified",
     ),
     Entry(
+        code="NUM026",
+        title="No tokenizer for a server",
+        severity="warning",
+        meaning="A server is asked in words, and the release has no tokenizer.json to make tokens of them.",
+        remedy="Add tokenizer.json to the release.",
+        undecided="unverified",
+    ),
+    Entry(
         code="NUM022",
         title="Endpoint says otherwise",
         severity="warning",

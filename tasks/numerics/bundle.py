@@ -130,7 +130,7 @@ class Bundle:
         path: of the file.
 
     Raises:
-        InputError: E175, the file is no bundle or a damaged one.
+        InputError: E191, the file is no bundle or a damaged one.
     """
 
     def __init__(self, path: Path) -> None:
@@ -142,7 +142,7 @@ class Bundle:
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise InputError(
                 f"{path} is no reference bundle that can be read: {reason}",
-                code="E175",
+                code="E191",
                 remedy="Write it anew with day0 reference capture.",
             ) from error
 
@@ -150,7 +150,7 @@ class Bundle:
         """The tensors of one call.
 
         Raises:
-            InputError: E175, they are not there or damaged.
+            InputError: E191, they are not there or damaged.
         """
         name = _member(number)
         try:
@@ -161,7 +161,7 @@ class Bundle:
         except (KeyError, zipfile.BadZipFile, DamagedUnit, EOFError) as error:
             raise InputError(
                 f"{self.path} is damaged at {name}: {error}",
-                code="E175",
+                code="E191",
                 remedy="Write it anew with day0 reference capture.",
             ) from error
 

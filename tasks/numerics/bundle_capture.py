@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,7 +21,9 @@ from .case import Case
 from .lockstep import compare_model
 from .node_work import NodeWork
 from .question import Question
-from .sequences import sequences_of
+from .record_parts import ReferenceCheck
+from .reference_trust import ReferenceTrust
+from .sequences import Sequences, sequences_of
 from .span import SpanPass
 from .units import Unit
 
@@ -51,13 +52,18 @@ def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], p
         progress=question.progress,
     )
     given = sequences_of(case, question)
-    case = replace(given.case, passes=[step for step in given.case.passes if not step.alone])
-    recorder = _Recorder(case, question.release, path)
+    trust = ReferenceTrust(question, given)
+    recorder = _Recorder(given.case, question.release, path)
+
+    def record(node: Node, work: NodeWork) -> None:
+        recorder.record(node, work)
+        trust.record(node, work)
+
     try:
-        comparison = compare_model(case, None, record=recorder.record)
+        comparison = compare_model(trust.case(), None, record=record)
         if comparison.stopped is not None:
             raise comparison.stopped
-        head = _head(question, case, recorder, {**given.left_out, **comparison.dropped})
+        head = _head(question, given, recorder, {**given.left_out, **comparison.dropped}, trust.check())
         recorder.writer.finish(head)
         return head
     except BaseException:
@@ -78,7 +84,7 @@ class _Recorder:
         try:
             self.writer = BundleWriter(path)
         except OSError as error:
-            raise InputError(f"{path} cannot be written: {error}", code="E178") from error
+            raise InputError(f"{path} cannot be written: {error}", code="E194") from error
         self._release = release
         self._noise = Arm(case.skeleton, case.dtype, case.options)
         self.contents: dict[str, str] = {}
@@ -88,7 +94,8 @@ class _Recorder:
     def record(self, node: Node, work: NodeWork) -> None:
         """Adds one call."""
         number = len(self.writer.calls)
-        names = [step.name for step in work.steps if f"reference/{step.name}" in work.reference_outputs]
+        there = [step for step in work.steps if f"reference/{step.name}" in work.reference_outputs]
+        names = [step.name for step in there if not step.alone]
         links = {name: self._links(node, work.inputs[name].reference, name) for name in names}
         call = BundleCall(
             node=node.name,
@@ -97,7 +104,8 @@ class _Recorder:
             open=[name for name, (_, is_open) in links.items() if is_open],
         )
         lowered = {f"lowered/{name}": work.lowered[name] for name in names}
-        self.writer.add(call, Unit({**work.reference_outputs, **lowered}, work.facts))
+        kept = {key: value for key, value in work.reference_outputs.items() if key.partition("/")[2] in names}
+        self.writer.add(call, Unit({**kept, **lowered}, work.facts))
         if node.kind not in self.dtypes:
             self.dtypes[node.kind] = {
                 name: short_dtype(dtype) for name, dtype in self._noise.dtypes(node).items()
@@ -129,8 +137,14 @@ def _equal(tensor: Tensor, output: Call) -> str | None:
     return None
 
 
-def _head(question: Question, case: Case, recorder: _Recorder, left_out: Mapping[str, str]) -> BundleHead:
-    release = question.release
+def _head(
+    question: Question,
+    given: Sequences,
+    recorder: _Recorder,
+    left_out: Mapping[str, str],
+    check: ReferenceCheck,
+) -> BundleHead:
+    release, case = question.release, given.case
     version = case.skeleton.builder.get("transformers", "")
     return BundleHead(
         format=FORMAT,
@@ -151,4 +165,5 @@ def _head(question: Question, case: Case, recorder: _Recorder, left_out: Mapping
         passes=[SpanPass(**vars(step)) for step in case.passes],
         left_out=dict(left_out),
         calls=recorder.writer.calls,
+        check=check.model_dump(mode="json"),
     )

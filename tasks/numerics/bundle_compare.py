@@ -25,6 +25,7 @@ from .node_run import NodeRun, Sides
 from .node_work import NodeWork
 from .opened import Opened
 from .passes import Pass
+from .signatures import Signature, keep_signature
 from .unit_keys import NodeKeys
 from .units import Unit, chain, load_unit, node_identity
 
@@ -58,7 +59,9 @@ def compare_with_bundle(case: Case, bundle: Bundle, release: Release, target: Ta
         for node in case.skeleton.nodes
         if node.name not in seen and (node.weights or node.called)
     ]
-    return Comparison([*found, *rest], stopped, run.reused, 0.0, {}, run.reader.bytes_read)
+    return Comparison(
+        [*found, *rest], stopped, run.reused, 0.0, {}, run.reader.bytes_read, signatures=run.signatures
+    )
 
 
 class _Run:
@@ -66,6 +69,7 @@ class _Run:
         self._case, self._bundle, self._release, self._target = case, bundle, release, target
         self.reader = WeightReader(case.checkpoint, budget=prefetch_bytes(case.memory))
         self.reused = 0
+        self.signatures: dict[str, Signature] = {}
         self._passes = {step.name: step.as_pass() for step in bundle.head.passes}
         self._own: dict[tuple[int, str], Call] = {}
         self._ended: set[str] = set()
@@ -106,6 +110,7 @@ class _Run:
             facts, own = NodeFacts.model_validate(known.facts["node"]), known.values
         else:
             facts, own = self._run(node, work), work.own_outputs
+        keep_signature(self.signatures, node.name, own)
         self._go_on(number, call, own)
         return facts
 

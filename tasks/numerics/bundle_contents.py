@@ -63,18 +63,18 @@ def refuse_other_release(head: BundleHead, release: Release) -> None:
     """Refuses to compare what is not the same model.
 
     Raises:
-        InputError: E176, the config differs; E177, names, dtypes or shapes of tensors do.
+        InputError: E192, the config differs; E193, names, dtypes or shapes of tensors do.
     """
     if release.config_digest != head.config_digest:
         raise InputError(
             f"the bundle was captured from {head.model}, whose config.json is not that of {release.model}",
-            code="E176",
+            code="E192",
             remedy=_REMEDY,
         )
     if structure_of(release.checkpoint) != head.structure:
         raise InputError(
             f"the bundle was captured from {head.model}, whose tensors have other names, dtypes or shapes "
             f"than those of {release.model}",
-            code="E177",
+            code="E193",
             remedy=_REMEDY,
         )

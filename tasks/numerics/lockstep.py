@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from day0.adapters.base.errors import CheckpointError, Day0Error, SkeletonError
 from day0.adapters.base.skeleton import Node
@@ -29,6 +29,7 @@ from .node import NodeFacts, not_compared
 from .node_run import NodeRun, Sides
 from .node_work import NodeWork, Watch
 from .opened import Opened
+from .signatures import Signature, keep_signature
 from .unit_keys import Keys, NodeKeys, start_key
 from .units import load_unit
 
@@ -47,6 +48,7 @@ class Comparison:
         reference_seconds: spent in reference and noise arm.
         dropped: pass -> why it did not go to the end.
         bytes_read: of weights, by this walk.
+        signatures: of the target's output on the reference's input at each node.
     """
 
     nodes: Sequence[NodeFacts]
@@ -55,6 +57,7 @@ class Comparison:
     reference_seconds: float
     dropped: Mapping[str, str]
     bytes_read: int
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
 
 
 def compare_model(
@@ -85,6 +88,7 @@ def compare_model(
             reference_seconds=sum(arm.seconds for arm in {id(arm): arm for arm in run.arms}.values()),
             dropped=run.dropped,
             bytes_read=run.reader.bytes_read,
+            signatures=run.signatures,
         )
 
 
@@ -102,6 +106,7 @@ class Lockstep:
         arms: reference and noise arm; the same where their precision is.
         dropped: pass -> why it does not go on.
         reader: of weights.
+        signatures: by node; of one that is called again, of its first call.
     """
 
     def __init__(
@@ -113,6 +118,7 @@ class Lockstep:
         self.arms = (reference, noise)
         self.reused = 0
         self.dropped: Mapping[str, str] = {}
+        self.signatures: dict[str, Signature] = {}
         self.reader = WeightReader(case.checkpoint, budget=prefetch_bytes(case.memory))
         self._sides = Sides(reference, noise, target)
         self._called = [node for node in case.skeleton.nodes if node.called]
@@ -154,6 +160,7 @@ class Lockstep:
         known = load_unit(self._case.store, keys.own) if self._target is not None else None
         if known is not None and final:
             self.reused += 1
+            keep_signature(self.signatures, node.name, known.values)
             return NodeFacts.model_validate(known.facts["node"]), True
         work = self._work(node, inputs, keys, keep=not final)
         if known is not None:
@@ -167,7 +174,9 @@ class Lockstep:
             facts = NodeFacts.model_validate(known.facts["node"]) if known is not None else None
         if self._record is not None:
             self._record(node, work)
-        self._reply(work, known.values if known is not None else work.own_outputs)
+        own = known.values if known is not None else work.own_outputs
+        keep_signature(self.signatures, node.name, own)
+        self._reply(work, own)
         return facts, False
 
     def _work(self, node: Node, inputs: Mapping[str, Inputs], keys: NodeKeys, *, keep: bool) -> NodeWork:

@@ -21,7 +21,7 @@ from .judge import Judgement, judge_all
 from .metrics import count_nonfinite
 from .passes import MAIN, Pass
 from .record import Block, FirstFault, Logits, PromptResult
-from .record_parts import Routing
+from .record_parts import BugResult, Routing
 from .values import WrongOutput, distances, input_error, joined, signature
 
 NOT_COMPARED = "unverified"
@@ -42,6 +42,7 @@ class NodeFacts(Value):
         overflow: whether the reference in the target's precision is not finite either.
         nonfinite_weights: parameters with NaN or infinity -> how many.
         routing: the account of its router; None where it has none.
+        bugs: what became of bugs that were put into it; empty where that was not asked for.
         beyond: prompt -> the measure that is beyond its tolerance on it.
         ratios: prompt -> how far off the node is on it, in units of noise.
         seen: calls that the target answered, of those asked.
@@ -60,6 +61,7 @@ class NodeFacts(Value):
     overflow: bool = False
     nonfinite_weights: Mapping[str, int] = {}
     routing: Routing | None = None
+    bugs: Sequence[BugResult] = ()
     beyond: Mapping[str, str] = {}
     ratios: Mapping[str, Number] = {}
     seen: int = 0

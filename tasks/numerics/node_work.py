@@ -18,6 +18,7 @@ from .node import Failure, NodeFacts, Seen, compare, rows_of
 from .node_run import Ask, NodeRun, Results, Sides
 from .passes import MAIN, Pass
 from .router import Router, kept_call
+from .signatures import KEY, signature_call, signature_of
 from .unit_keys import NodeKeys
 from .units import Unit, save_unit
 from .values import in_dtype, same_call
@@ -101,7 +102,7 @@ class NodeWork:
             visit = self._visit(results, weights)
             for look in watch:
                 facts = look(visit, facts, run.sides)
-        own = {key: self.own_outputs[key] for key in self.own_outputs} if self.keep else {}
+        own = {key: call for key, call in self.own_outputs.items() if self.keep or key == KEY}
         save_unit(self._case.store, self.keys.own, Unit(own, {"node": facts.model_dump(mode="json")}))
         return facts
 
@@ -232,6 +233,10 @@ class NodeWork:
             if facts.outcome != "shape"
             else {}
         )
+        main = local.get(f"local/{MAIN}")
+        signature = signature_of(main) if main is not None else None
+        if signature is not None:
+            self.own_outputs[KEY] = signature_call(signature)
         return router.judged(facts.model_copy(update=update))
 
     def _visit(self, results: Results, weights: NodeWeights) -> Visit:

@@ -7,6 +7,7 @@ a part of another's memory is seen there, as in the run itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -131,9 +132,12 @@ class Replay:
 
 def _called(call: dict[str, Any], inputs: Sequence[Tensor]) -> list[Any]:
     args, kwargs = decode_call(_fitted(call, inputs), inputs)
-    with torch.no_grad(), torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
-        return list(flat(resolve(call["op"])(*args, **kwargs)))
+    function = resolve(call["op"])
+    drawing = torch.Tag.nondeterministic_seeded in function.tags
+    with torch.no_grad(), torch.random.fork_rng(devices=()) if drawing else nullcontext():
+        if drawing:
+            torch.manual_seed(0)
+        return list(flat(function(*args, **kwargs)))
 
 
 def _fitted(value: Any, inputs: Sequence[Tensor]) -> Any:

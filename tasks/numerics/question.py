@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.release import Release
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton
+from day0.adapters.base.target import Target
 from day0.adapters.base.workaround import Chosen
 
 from .. import thresholds
 from ..job import NumericsOptions
 from ..spreading import Spread
+from .bundle import Bundle
 from .span import Span
 
 
@@ -29,6 +32,8 @@ class Question:
         salt: empty; or the run's id, where stored answers of the target do not count.
         progress: told of each node.
         chosen: ways around with which the target was opened.
+        bundle: that stands for the reference; None: the reference itself runs.
+        open_wide: opens the same target in fp32, for bugs that its own precision hides; None: it cannot.
         asked: what is done beyond the comparison itself.
         spread: how local comparisons are spread before the walk; None: they are not.
         span: what each of its workers is given, but for the calls; None likewise.
@@ -43,6 +48,8 @@ class Question:
     salt: str = ""
     progress: Progress = silent
     chosen: Sequence[Chosen] = ()
+    bundle: Bundle | None = None
+    open_wide: Callable[[], AbstractContextManager[Target]] | None = None
     spread: Spread | None = None
     span: Span | None = None
     asked: NumericsOptions = field(default_factory=NumericsOptions)

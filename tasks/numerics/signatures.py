@@ -23,6 +23,8 @@ from day0_worker import blobs, frames
 
 from .values import float_tensors
 
+KEY = "signature"
+"""Its name among the values of a unit."""
 DIRECTIONS = 64
 _SEED = 20261130
 _CHUNK = 1 << 20
@@ -49,6 +51,18 @@ def signature_of(output: Call) -> Signature | None:
     parts = [_projected(tensor, number) for number, tensor in enumerate(tensors)]
     first = tensors[0].reshape(-1, tensors[0].shape[-1] if tensors[0].dim() else 1)
     return Signature(torch.stack(parts).sum(0).float(), first.double().norm(dim=1).float())
+
+
+def signature_call(signature: Signature) -> Call:
+    """A signature in the form in which units hold values."""
+    return Call([], {"projection": signature.projection, "norms": signature.norms})
+
+
+def keep_signature(found: dict[str, Signature], node: str, values: Mapping[str, Call]) -> None:
+    """Notes the signature among a unit's values, where the node has none yet."""
+    call = values.get(KEY)
+    if call is not None and node not in found:
+        found[node] = Signature(call.tensors["projection"], call.tensors["norms"])
 
 
 def moved(before: Signature, after: Signature) -> float:
