@@ -107,7 +107,7 @@ def _cut(weight: "torch.Tensor", tile: Tile) -> "torch.Tensor":
 def _from_e4m3(signed: "torch.Tensor") -> "torch.Tensor":
     import torch
 
-    if int(signed.view(torch.uint8).max()) == 0xFF or int(signed.max()) == 0x7F:  # NaN of either sign
+    if int(signed.bitwise_and(0x7F).max()) == 0x7F:  # NaN of either sign
         return signed.view(torch.float8_e4m3fn).to(torch.float32).mul_(2.0**-_LEAST_OF_E4M3)
     wide = signed.to(torch.int16)
     return wide.bitwise_left_shift_(7).bitwise_and_(-0x4080).view(torch.float16)
