@@ -151,7 +151,7 @@ class _Trial:
 
     def _effects(self, judge: VisitJudge, changed: Ran) -> dict[str, float]:
         """Prompt -> effect in units of noise."""
-        return {group: judge.units(self._clean.outputs, changed.outputs, group) for group in judge.groups}
+        return {group: judge.units(self._clean, changed, group) for group in judge.groups}
 
     def _tried(self, bug: str, changed: Ran) -> BugResult:
         effects = self._effects(self._judge, changed)
@@ -168,17 +168,19 @@ class _Trial:
             finer = self._effects(self._fine_judge(wide), changed)
         except ArmError as error:
             return result.model_copy(update={"reason": f"not tried in fp32: {error.message}"})
-        if max(finer.values()) < thresholds.NUMERICS_BUG_UNITS:
+        found = self._found(bug, "below_noise", effect, finer, torch.float32)
+        if not found.detected and max(finer.values()) < thresholds.NUMERICS_BUG_UNITS:
             said = f"its effect is smaller than rounding in fp32 too: {max(finer.values()):.2g} units"
             return result.model_copy(update={"reason": said})
-        return self._found(bug, "below_noise", effect, finer, torch.float32)
+        return found
 
     def _found(
         self, bug: str, applies: str, effect: float, effects: Mapping[str, float], dtype: torch.dtype
     ) -> BugResult:
         """Looks for it on the prompts that show most, one after the other."""
         result = self._result(bug, applies, effect, dtype=short_dtype(dtype))
-        enough = [group for group in effects if effects[group] >= thresholds.NUMERICS_BUG_UNITS]
+        least = min(thresholds.NUMERICS_BUG_UNITS, max(effects.values()))
+        enough = [group for group in effects if effects[group] >= least]
         try:
             for group in sorted(enough, key=lambda group: -effects[group]):
                 by = self._fails(bug, self._visit.node.name, group, dtype)

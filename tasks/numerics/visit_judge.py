@@ -82,14 +82,22 @@ class VisitJudge:
         before = [self._visit.passes[0].name] if any(step.cached for step in steps) else []
         return [*before, *(step.name for step in steps)]
 
-    def units(self, clean: Mapping[str, Call], changed: Mapping[str, Call], group: str) -> float:
+    def units(self, clean: Ran, changed: Ran, group: str) -> float:
         """How far changed outputs are from clean ones in units of noise, by the measure that shows most.
 
-        Only tokens count that neither noise arm nor target route otherwise by rounding alone.
+        Tokens that noise arm or target route otherwise by rounding alone do not count, nor do those that the
+        change sends over a margin which rounding may cross as well: what they show, no comparison would.
         """
-        ours, theirs = self._joined(clean, group), self._joined(changed, group)
-        reference, noise = self._joined(self._yard.reference, group), self._joined(self._yard.noise, group)
+        accounts = {step.name: self._account(changed, step) for step in self.groups[group]}
+        known = {name: found for name, found in accounts.items() if found is not None}
         kept = self._flat(self._steady, group)
+        if not sum(found.facts.unexplained for found in known.values() if found.certain):
+            kept = self._flat(
+                {name: found.same & self._steady.get(name, found.same) for name, found in known.items()},
+                group,
+            )
+        ours, theirs = self._joined(clean.outputs, group), self._joined(changed.outputs, group)
+        reference, noise = self._joined(self._yard.reference, group), self._joined(self._yard.noise, group)
         found = [
             _units(
                 distance(t, c, rows=rows_for(kept, c)), distance(n, r, rows=rows_for(kept, r)), self._yard.eps

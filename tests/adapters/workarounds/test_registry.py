@@ -57,3 +57,10 @@ def test_a_package_registers_an_activation_without_editing_the_model() -> None:
     with open_target(TargetSpec.parse("eager@cpu/fp32?with=acme_silu")) as target:
         (output,) = target.run_op(call, [values]).outputs.tensors.values()
     torch.testing.assert_close(output, torch.nn.functional.silu(values))
+
+
+def test_bugs_are_there_for_every_target_and_no_model_is_offered_one() -> None:
+    spec = TargetSpec.parse("eager@cpu/fp32?with=bug:norm_eps@model.norm,bug:mask_off_by_one@model.layers.1")
+    assert named_in(spec) == {"bug": "day0_worker.bugs:Bug"}
+    assert load("bug:norm_eps@model.norm").id == "bug:norm_eps@model.norm"
+    assert "bug" not in references()
