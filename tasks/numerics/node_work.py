@@ -17,7 +17,7 @@ from .forwards import Inputs
 from .node import Failure, NodeFacts, Seen, compare, rows_of
 from .node_run import Ask, NodeRun, Results, Sides
 from .passes import MAIN, Pass
-from .router import Router, kept_call
+from .router import Router, choices_of, kept_call
 from .signatures import KEY, signature_call, signature_of
 from .unit_keys import NodeKeys
 from .units import Unit, save_unit
@@ -257,4 +257,5 @@ class NodeWork:
         ]
         routed = {name: paused.ids for (stream, name), paused in results.routed.items() if stream == "local"}
         experts = weights.experts if self.node.experts else None
-        return Visit(self.node, weights.exact(), weights.sent(), passes, experts, routed)
+        routers = choices_of(self.reference_outputs, self._passes)
+        return Visit(self.node, weights.exact(), weights.sent(), passes, experts, routed, routers)

@@ -51,6 +51,16 @@ def _kept(call: Call) -> Kept:
     return Kept(Choice(ids, weights), [TopK(tensor, k) for tensor, k in scores])
 
 
+def choices_of(outputs: Mapping[str, Call], passes: Sequence[Pass]) -> Mapping[tuple[str, str], Kept]:
+    """Arm and pass -> what that arm's router chose, of those that are kept in a unit's values."""
+    return {
+        (arm, step.name): _kept(outputs[f"routed.{arm}/{step.name}"])
+        for arm in ("reference", "noise_local")
+        for step in passes
+        if f"routed.{arm}/{step.name}" in outputs
+    }
+
+
 class Router:
     """The choices of all arms at one node.
 
@@ -88,12 +98,7 @@ class Router:
                 if key.startswith(prefix)
             }
         self._wanted = outputs.get(f"experts.reference/{MAIN}")
-        self._arms = {
-            (arm, step.name): _kept(outputs[f"routed.{arm}/{step.name}"])
-            for arm in ("reference", "noise_local")
-            for step in passes
-            if f"routed.{arm}/{step.name}" in outputs
-        }
+        self._arms = choices_of(outputs, passes)
         self._accounts = {step.name: found for step in passes if (found := self._account(step)) is not None}
 
     def kept(self) -> Mapping[str, Tensor] | None:
