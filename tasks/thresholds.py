@@ -173,13 +173,44 @@ REFERENCE_WORSE_THAN_UNIFORM = 1.0
 """Nats per token above the uniform distribution's, beyond which trained weights are read wrongly whatever the
 model's language: training makes a model at least as cautious as that on text it does not know."""
 
-# Sweep over precisions: what a role may lose when it is held lower than the target holds it. PROVISIONAL
+# Sweep over precisions: what the model may lose where a role is held lower than the target holds it. Measured
+# on SmolLM2-135M, 128 tokens, bf16 target: its own precision costs 0.0017 nats; int8 weights and inputs cost
+# 0.0004 (embedding) to 0.031 (feed-forward), fp8 0.004 to 0.055.
 
 NUMERICS_SWEEP_FACTOR = 3.0
+"""KL at the output over that of the target's own precision, which whoever deploys in it accepts as it is.
+Rounding errors of independent sources add in squares, and so does KL, so three times is what two more such
+sources cost. Held against each role alone and against the whole policy."""
+
 NUMERICS_SWEEP_KL = 5e-3
+"""Nats per position that are always tolerated, for targets whose own precision costs next to nothing: what
+msProbe accepts of an offline model (anchors: numerics, section 1b, KL < 0.005)."""
+
 NUMERICS_SWEEP_KL_SHARE = 1e-3
-NUMERICS_SWEEP_LOCAL = 0.03
-NUMERICS_SWEEP_WORK = 20_000_000_000_000
+"""The same as a share of the nats per position by which the reference's output differs from an even one,
+where that is less: a model that hardly prefers one token, such as one with random weights, loses everything
+at 0.005. SmolLM2-135M has 7.2, so only below some 5 nats this counts."""
+
+NUMERICS_SWEEP_RATIO = 3.0**0.5
+NUMERICS_SWEEP_REL_L2 = 5e-3
+"""Where no forward shows the KL: error at a node over the noise of the target's own precision, the root of
+the factor above since KL goes with the square of the error; or relative L2, that of bf16 itself. Measured: of
+ten roles in fp8 and int8 these pass one (1.35 times the noise, KL 0.0019) of the three that KL lets pass and
+none that it does not."""
+
+NUMERICS_SWEEP_WORK = 10_000_000_000_000
+"""Multiplications up to which each role in each precision has a forward of its own: eleven forwards of 128
+tokens of a model of 7 billion weights, an hour or so on two cores in fp32."""
+
+# --- numerics: the task metric ----------------------------------------------------------------------------
+
+TASK_ABOVE_CHANCE = 0.05
+"""By which the lower end of the reference's 95 % interval must exceed guessing before the task says anything
+of a target. Random weights come within 0.06 of guessing on 230 questions (95 %), so their interval's lower end
+stays below it."""
+
+TASK_ANSWERED = 0.95
+"""Share of the questions that the target must answer: what a server leaves out is not left out at random."""
 
 # --- reports: what counts as a change between two runs -----------------------------------------------------
 # Facts are equal for equal inputs, so under one fingerprint any change is one; the band serves comparisons

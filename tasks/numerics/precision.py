@@ -142,7 +142,7 @@ def _trial(single: Single, local: Local, swept: Swept, limit: float) -> Trial:
         tolerates = cost.kl <= limit
     else:
         tolerates = (
-            local.ratio <= thresholds.NUMERICS_SWEEP_FACTOR or local.rel_l2 <= thresholds.NUMERICS_SWEEP_LOCAL
+            local.ratio <= thresholds.NUMERICS_SWEEP_RATIO or local.rel_l2 <= thresholds.NUMERICS_SWEEP_REL_L2
         )
     kl, top1 = (cost.kl, cost.top1) if cost is not None else (None, math.nan)
     return Trial(*single, local, kl, top1, tolerates)
