@@ -40,10 +40,15 @@ def expert_row(module: torch.nn.Module, config: Any, changes: Changes) -> str:
     """The expert with the most tokens lacks one row of its last weight: it leaves one channel out."""
     import torch
 
+    part = experts(module)
+    if part is None:
+        return NO_EXPERTS
+    stack: torch.nn.Module = part
+
     def changed(forward: Forward) -> Forward:
         def change(*args: Any, **kwargs: Any) -> torch.Tensor:
             hidden, ids, weights = expert_call(forward, args, kwargs)
-            (busiest,) = _busiest(ids, _stacked(part), 1)
+            (busiest,) = _busiest(ids, _stacked(stack), 1)
             whole = forward(hidden, ids, weights)
             alone = forward(hidden, ids, torch.where(ids == busiest, weights, torch.zeros_like(weights)))
             row = torch.arange(whole.shape[-1], device=whole.device) == whole.shape[-1] // 3
@@ -51,9 +56,6 @@ def expert_row(module: torch.nn.Module, config: Any, changes: Changes) -> str:
 
         return wrapped(forward, change)
 
-    part = experts(module)
-    if part is None:
-        return NO_EXPERTS
     changes.forward(part, changed)
     return ""
 

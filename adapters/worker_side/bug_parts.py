@@ -144,7 +144,8 @@ def _takes_three(part: torch.nn.Module) -> bool:
 
 def _names(function: types.FunctionType) -> Sequence[str]:
     """Names that a function, or one inside it, may look up among its globals."""
-    codes, names = [function.__code__], []
+    codes: List[types.CodeType] = [function.__code__]
+    names: List[str] = []
     while codes:
         code = codes.pop()
         names += code.co_names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, List
 
 from day0_worker.bug_parts import Changes, Forward, linears, parts_named, wrapped
 
@@ -69,7 +69,7 @@ def dropped_bias(module: torch.nn.Module, config: Any, changes: Changes) -> str:
     found = False
     for part in module.modules():
         if isinstance(part, torch.nn.Linear) and part.bias is not None:
-            changes.forward(part, lambda forward, part=part: wrapped(forward, _without_bias(part)))
+            _replaced(part, changes, _without_bias(part))
             found = True
     return "" if found else "none of its linear layers has a bias"
 
@@ -94,7 +94,7 @@ def low_precision_accumulation(module: torch.nn.Module, config: Any, changes: Ch
 
     found = linears(module)
     for _, part in found:
-        changes.forward(part, lambda forward, part=part: wrapped(forward, accumulated(part)))
+        _replaced(part, changes, accumulated(part))
     return "" if found else NO_LINEAR
 
 
@@ -128,16 +128,21 @@ def _largest(
     """Has the largest linear layer compute with a changed weight."""
     import torch
 
-    found = [part for _, part in linears(module) if min(part.in_features, part.out_features) > 1]  # type: ignore[operator]  # of a linear layer they are numbers
+    layers: List[Any] = [part for _, part in linears(module)]
+    found = [part for part in layers if min(part.in_features, part.out_features) > 1]
     if not found:
         return NO_LINEAR
-    part: Any = max(found, key=lambda part: int(part.in_features) * int(part.out_features))
+    part = max(found, key=lambda part: int(part.in_features * part.out_features))
 
     def forward(value: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(value, changed(part.weight), part.bias)
 
-    changes.forward(part, lambda own: wrapped(own, forward))
+    _replaced(part, changes, forward)
     return ""
+
+
+def _replaced(part: torch.nn.Module, changes: Changes, forward: Forward) -> None:
+    changes.forward(part, lambda own: wrapped(own, forward))
 
 
 def _block(weight: torch.Tensor) -> int:
