@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -28,6 +27,7 @@ import torch
 from day0.adapters.base.target import Call, Paused
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
+from day0.adapters.targets.target import WorkerTarget
 from day0.tasks.numerics.bug_runs import BugArm, Ran, on_target
 from day0.tasks.numerics.expert_runs import Waiting, through_experts
 from day0.tasks.numerics.record_parts import BugResult
@@ -158,17 +158,21 @@ def alarms(tiny: TinyRelease, name: str, dtype: str, stacks: bool) -> Alarms:
     return found
 
 
-def _compiled(tiny: TinyRelease, dtype: str) -> Iterator[Any] | dict[str, Run]:
-    stacks = {"inductor": dtype, **({"onnxruntime": "fp32"} if dtype == "fp32" else {})}
-    runs: dict[str, Run] = {}
-    for stack, kind in stacks.items():
-        target = open_target(TargetSpec.parse(f"{stack}@cpu/{kind}"))
-        nodes = TargetNodes(target, tiny.skeleton, kind)
-        # Steps of decoding change their shapes: each would be compiled anew.
-        runs[stack] = lambda visit, names, nodes=nodes: on_target(
-            nodes, visit, [one for one in names if "decode" not in one], state="calibrate", chunk=4
-        )
-    return runs
+def _compiled(tiny: TinyRelease, dtype: str) -> dict[str, Run]:
+    """Other stacks; steps of decoding, whose shapes change, would each be compiled anew and are left out."""
+
+    def run_on(stack: str) -> Run:
+        target = open_target(TargetSpec.parse(f"{stack}@cpu/{dtype}"))
+        assert isinstance(target, WorkerTarget)
+        nodes = TargetNodes(target, tiny.skeleton, dtype)
+
+        def run(visit: Visit, names: Sequence[str]) -> Ran:
+            chosen = [name for name in names if not name.startswith("decode")]
+            return on_target(nodes, visit, chosen, state="calibrate", chunk=4)
+
+        return run
+
+    return {stack: run_on(stack) for stack in ("inductor", *(["onnxruntime"] if dtype == "fp32" else []))}
 
 
 def _visits(tiny: TinyRelease, dtype: str, options: Mapping[str, str]) -> Iterator[Visit]:

@@ -41,7 +41,8 @@ def model(kind: str, **values: Any) -> Any:
 
 @torch.no_grad()
 def logits(model: Any, **inputs: Any) -> torch.Tensor:
-    return model(IDS, **inputs).logits
+    found: torch.Tensor = model(IDS, **inputs).logits
+    return found
 
 
 def other_weights(kind: str, change: Changed, **values: Any) -> Any:
@@ -237,7 +238,7 @@ def _first_masked(kind: str, visible: torch.Tensor) -> torch.Tensor:
     return logits(made)
 
 
-class Stale(DynamicCache):
+class Stale(DynamicCache):  # type: ignore[misc]  # transformers is untyped
     """A cache that gives a step's own slot the content of the one before, in one layer."""
 
     def update(self, keys: torch.Tensor, values: torch.Tensor, layer: int, *args: Any, **kwargs: Any) -> Any:

@@ -38,7 +38,8 @@ def output(tiny: TinyRelease, shelf: ModuleShelf, key: str) -> torch.Tensor:
     turned = stock.rotary_emb(hidden, positions)
     weights = dict(stock.layers[1].state_dict())
     given = {"attention_mask": mask, "position_embeddings": turned}
-    return modules.run(NODE, weights, [hidden], given)
+    found: torch.Tensor = modules.run(NODE, weights, [hidden], given)
+    return found
 
 
 def test_bugs_take_turns_in_one_model_and_leave_the_clean_one_alone(llama: TinyRelease) -> None:

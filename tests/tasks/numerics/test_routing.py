@@ -38,8 +38,15 @@ def logits(seed: int = 0, tokens: int = TOKENS) -> Tensor:
 def told(scores: Tensor, target: Choice, *, noise_seed: int = 1, known: bool = True) -> Account:
     torch.manual_seed(noise_seed)
     noisy = scores + SIGMA * torch.randn_like(scores)
-    calls = {"reference_scores": [picked(scores, K)], "noise_scores": [picked(noisy, K)]} if known else {}
-    return account("model.layers.0", chosen(scores), target, experts=EXPERTS, noise=chosen(noisy), **calls)
+    return account(
+        "model.layers.0",
+        chosen(scores),
+        target,
+        experts=EXPERTS,
+        noise=chosen(noisy),
+        reference_scores=[picked(scores, K)] if known else (),
+        noise_scores=[picked(noisy, K)] if known else (),
+    )
 
 
 @pytest.mark.parametrize("known", [True, False])

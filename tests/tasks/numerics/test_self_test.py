@@ -13,6 +13,7 @@ from day0.adapters.base.errors import WorkerCrashed
 from day0.adapters.base.target import Call
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
+from day0.adapters.targets.target import WorkerTarget
 from day0.tasks.numerics.bug_runs import BugArm, on_target
 from day0.tasks.numerics.passes import Pass
 from day0.tasks.numerics.record_parts import BugResult
@@ -176,6 +177,7 @@ def test_one_worker_serves_all_bugs_and_a_person_can_put_one_in_by_hand(wide: Wi
     tiny = wide("llama")
     visit = at(tiny, "model.layers.2", "bf16")
     with open_target(TargetSpec.parse("eager@cpu/bf16")) as worker:
+        assert isinstance(worker, WorkerTarget)
         chosen = Bench(BugArm(tiny.skeleton, "fp64", {}), TargetNodes(worker, tiny.skeleton, "bf16"), "bf16")
         found = try_bugs(
             visit, chosen, "model.layers.0", ["rope_pairing", "mask_off_by_one", "stale_kv_slot"]
@@ -185,5 +187,6 @@ def test_one_worker_serves_all_bugs_and_a_person_can_put_one_in_by_hand(wide: Wi
     by_hand = TargetSpec.parse("eager@cpu/bf16?with=bug:rope_pairing@model.layers.2")
     judge = VisitJudge(visit, own_yardstick(visit, torch.bfloat16))
     with open_target(by_hand) as worker:
+        assert isinstance(worker, WorkerTarget)
         nodes = TargetNodes(worker, tiny.skeleton, "bf16")
         assert judge.fails(on_target(nodes, visit, ["texts"], state="hand", chunk=4), "texts")
