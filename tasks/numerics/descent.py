@@ -8,6 +8,7 @@ whole runs. Then the operators of the innermost one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -38,17 +39,19 @@ class Descent:
     repro: str = ""
 
 
-def descend(visit: Visit, searched: Searched) -> Descent:
+def descend(visit: Visit, searched: Searched, on: str = "") -> Descent:
     """Looks for what makes a node wrong.
 
     Args:
         visit: of a node that is wrong, or fails, on the reference's input.
         searched: arms and target.
+        on: prompt on which it was found to be wrong (`decode` for all steps of decoding); empty: any.
     """
     way = Way()
-    moment, step = _moment(visit, searched.arms, way)
-    if moment is None or step is None:
-        return Descent(detail=str(way))
+    found = _moment(visit, searched.arms, on, way)
+    if found is None:
+        return Descent(detail="no pass went through the node")
+    moment, step = found
     top = Child(whole(visit), moment, step.reference, step.local)
     try:
         child, below = _innermost(top, searched, way)
@@ -58,24 +61,23 @@ def descend(visit: Visit, searched: Searched) -> Descent:
         return Descent(detail=str(way))
 
 
-def _moment(visit: Visit, arms: Arms, way: Way) -> tuple[Moment | None, PassVisit | None]:
-    """The pass in which it shows, the first that is wrong by itself; the main one where none is."""
-    part = whole(visit)
-    every = list(zip(moments_of(visit), visit.passes, strict=True))
-    for moment, step in every:
-        if step.local is None or step.noise is None:
+def _moment(visit: Visit, arms: Arms, on: str, way: Way) -> tuple[Moment, PassVisit] | None:
+    """The first pass that fails or is wrong by itself; else the one that is furthest off."""
+    part, furthest, largest = whole(visit), None, -math.inf
+    for moment, step in zip(moments_of(visit), visit.passes, strict=True):
+        if on and step.name.partition(".")[0] != on:
             continue
-        if judged(Child(part, moment, step.reference), step.local, step.noise, arms).fault:
-            if step is not visit.passes[0]:
-                way.say(f"on {step.name}")
-            return moment, step
-    failed = next((one for one in every if one[1].local is None), None)
-    if failed is None:
-        failed = every[0] if every else None
-    if failed is None:
-        way.say("no pass went through the node")
-        return None, None
-    return failed
+        trial = Trial("it fails")
+        if step.local is not None and step.noise is not None:
+            trial = judged(Child(part, moment, step.reference), step.local, step.noise, arms)
+        ratio = float(trial.judgement.metrics.ratio) if trial.judgement else 0.0
+        if trial.fault or ratio > largest or furthest is None:
+            furthest, largest = (moment, step), ratio
+        if trial.fault:
+            break
+    if furthest is not None and furthest[1] is not visit.passes[0]:
+        way.say(f"on {furthest[1].name}")
+    return furthest
 
 
 def _innermost(child: Child, searched: Searched, way: Way) -> tuple[Child, bool]:

@@ -40,17 +40,23 @@ def sound_target() -> Iterator[WorkerTarget]:
         yield target
 
 
-def simulated(timeout: float, dtype: str, faults: Mapping[str, str], device: str) -> WorkerTarget:
+def simulated(
+    timeout: float,
+    dtype: str,
+    faults: Mapping[str, str],
+    device: str,
+    stack: str = "support.simulated_accelerator:SimulatedAccelerator",
+) -> WorkerTarget:
     plan = WorkerPlan(
         hello={
-            "stack": "support.simulated_accelerator:SimulatedAccelerator",
+            "stack": stack,
             "device": device,
             "count": 1,
             "dtype": dtype,
             "options": {name.rstrip("_"): value for name, value in faults.items()},
             "workarounds": dict(references()),
         },
-        sources=pack_sources("support.simulated_accelerator"),
+        sources=pack_sources(stack.partition(":")[0]),
         command=(),
         memory_limit=4 * 2**30,
         log=None,

@@ -10,9 +10,11 @@
 | `forward` | a module in the layer (`module=mlp.act_fn`) multiplies its result |
 | `eps` | the norms of the layer have another epsilon |
 | `narrow` | while the layer runs, the operator computes in bf16 inside |
+| `kernel` | while the layer runs, torch has another kernel for silu, which multiplies its result |
 | `raises` | while the layer runs, the operator has no kernel |
 
-With `blind` the stack cannot be observed. With `inside` it shows in the layer's modules as well when they run alone, with `alone` in `run_op`, too.
+With `decode` it shows in runs of single tokens only, with `inside` in the layer's modules as well when they
+run alone, with `alone` in `run_op`, too; with `blind` the stack cannot be observed.
 Several layers stand with a comma.
 """
 
@@ -81,6 +83,8 @@ class AskewStack(EagerStack):
         hit = job.node in self._layers() or (
             "inside" in self.options and any(job.node.startswith(f"{one}.") for one in self._layers())
         )
+        tensors = [one for one in (*job.args, *job.kwargs.values()) if torch.is_tensor(one) and one.dim() > 1]
+        hit = hit and ("decode" not in self.options or (bool(tensors) and tensors[0].shape[1] == 1))
         with self._spoilt() if hit else contextlib.nullcontext():
             return super().run(job)
 
@@ -99,6 +103,13 @@ class AskewStack(EagerStack):
                 yield
             finally:
                 setattr(torch.nn.functional, op, right)
+        elif how == "kernel":
+            library = torch.library.Library("aten", "IMPL")
+            library.impl("silu", lambda value: value * torch.sigmoid(value) * self._factor(), "CPU")
+            try:
+                yield
+            finally:
+                library._destroy()
         elif how in ("mode", "write", "argument", "narrow", "raises"):
             with Spoiling(how, op, self._factor()):
                 yield
