@@ -187,6 +187,14 @@ ENTRIES: tuple[Entry, ...] = (
         undecided="unverified",
     ),
     Entry(
+        code="NUM027",
+        title="Weights changed since the capture",
+        severity="error",
+        meaning="The node's weights are not those that the reference bundle was captured from, so it cannot be "
+        "compared; nodes before and after it were.",
+        remedy="Capture the reference again from this release, or fetch the weights that it was captured from.",
+    ),
+    Entry(
         code="NUM026",
         title="No tokenizer for a server",
         severity="warning",
@@ -228,5 +236,14 @@ ENTRIES: tuple[Entry, ...] = (
         meaning="What the server lists for a token of the prompt is the distribution of the token after it, "
         "as its own greedy choices show. It was read so.",
         remedy="Report it to the server's owner: perplexities that others compute from it are wrong.",
+    ),
+    Entry(
+        code="NUM040",
+        title="Task answered worse",
+        severity="warning",
+        meaning="The target answers fewer of the shipped questions rightly than the reference does, and the "
+        "95 % interval of the difference lies below zero.",
+        remedy="Take the first node that is wrong by itself as the cause; where none is, the precision or "
+        "quantisation of the target costs this much.",
     ),
 )
