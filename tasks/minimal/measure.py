@@ -24,10 +24,10 @@ from day0.adapters.base.target import Generation, Target, TargetDescription
 from day0.adapters.base.workaround import Chosen
 
 from ..confirmed import confirmed
+from ..cut import Cut, cut_release, write_cut
 from ..finding import Finding, Subject, make_finding
 from ..outcomes import detail_of, log_of, outcome_of
 from ..target_nodes import TargetNodes
-from .cut import Cut, cut_release, write_cut
 from .findings import load_findings, node_findings
 from .nodes import NodeRuns, batch, run_nodes
 from .record import CutRelease, LoadFact, MinimalFacts, MinimalObservations, MinimalRecord

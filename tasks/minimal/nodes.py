@@ -21,10 +21,10 @@ from day0.adapters.base.target import Call
 from day0.adapters.models.walk import Glue, Walk
 from day0.adapters.models.weights import resolve_weights
 
+from ..cut import Cut
 from ..outcomes import RAN, detail_of, log_of, outcome_of
 from ..reference_arm import Arm, ArmError, loose_weights, read_weights
 from ..target_nodes import TargetNodes
-from .cut import Cut
 from .record import NodeRunFact
 
 _SEED = 20260923

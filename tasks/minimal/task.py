@@ -50,7 +50,7 @@ def _weights(job: StageJob) -> str:
     from day0.adapters.checkpoints.release import open_release
     from day0.adapters.models.skeleton_store import load_or_build_skeleton
 
-    from .cut import tensors_read
+    from ..cut import tensors_read
 
     try:
         release = open_release(job.model, job.revision)

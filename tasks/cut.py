@@ -26,7 +26,7 @@ from day0.adapters.models.skeleton_store import load_or_build_skeleton
 from day0_worker.modules import with_floats
 
 from .cut_config import changes, cut_config, layer_count
-from .record import CutRelease
+from .minimal.record import CutRelease
 
 CUT_VERSION = 1
 """Raised whenever another folder may come out of the same release."""

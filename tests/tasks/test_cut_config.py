@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from day0.tasks.minimal.cut_config import changes, cut_config, layer_count
+from day0.tasks.cut_config import changes, cut_config, layer_count
 
 
 def test_counts_lists_and_rules_follow_the_layers_kept() -> None:
