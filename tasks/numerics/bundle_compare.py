@@ -20,7 +20,7 @@ from .case import Case
 from .forwards import Inputs
 from .lockstep import NO_TEXT, Comparison
 from .memory import chunk_of, prefetch_bytes
-from .node import NodeFacts, not_compared
+from .node import CHANGED, NodeFacts, not_compared
 from .node_run import NodeRun, Sides
 from .node_work import NodeWork
 from .opened import Opened
@@ -29,7 +29,7 @@ from .signatures import Signature, keep_signature
 from .unit_keys import NodeKeys
 from .units import Unit, chain, load_unit, node_identity
 
-CHANGED = "its weights changed since the bundle was captured"
+WHY_CHANGED = "its weights changed since the bundle was captured"
 
 
 def compare_with_bundle(case: Case, bundle: Bundle, release: Release, target: TargetNodes) -> Comparison:
@@ -72,6 +72,7 @@ class _Run:
         self.signatures: dict[str, Signature] = {}
         self._passes = {step.name: step.as_pass() for step in bundle.head.passes}
         self._own: dict[tuple[int, str], Call] = {}
+        self._reference: dict[tuple[int, str], Call] = {}
         self._ended: set[str] = set()
         self._last_use = {
             source: number
@@ -97,8 +98,8 @@ class _Run:
             self._ended.update(call.passes)
             named = ", ".join(changed[:3])
             more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-            facts = not_compared(node, f"{CHANGED}: {named}{more}")
-            return facts.model_copy(update={"outcome": "changed"})
+            facts = not_compared(node, f"{WHY_CHANGED}: {named}{more}")
+            return facts.model_copy(update={"outcome": CHANGED})
         keys = NodeKeys("", "", digest([self._key, sorted(self._ended), list(unknown)]))
         known = load_unit(self._case.store, keys.own)
         unit = self._bundle.unit(number)
@@ -111,7 +112,7 @@ class _Run:
         else:
             facts, own = self._run(node, work), work.own_outputs
         keep_signature(self.signatures, node.name, own)
-        self._go_on(number, call, own)
+        self._go_on(number, call, own, unit)
         return facts
 
     def _run(self, node: Node, work: NodeWork) -> NodeFacts:
@@ -126,28 +127,40 @@ class _Run:
 
     def _inputs(self, call: BundleCall, step: Pass, unit: Unit) -> Inputs:
         lowered = unit.values[f"lowered/{step.name}"]
-        return Inputs(lowered, lowered, self._own_inputs(call, step, lowered))
+        exact = self._linked(call, step, lowered, self._reference)
+        return Inputs(exact or lowered, lowered, self._own_inputs(call, step, lowered))
 
     def _own_inputs(self, call: BundleCall, step: Pass, lowered: Call) -> Call | None:
         """The call's inputs with what other nodes gave replaced by what the target's own gave."""
         if step.name in self._ended or step.name in call.open:
             self._ended.add(step.name)
             return None
+        own = self._linked(call, step, lowered, self._own)
+        if own is None:
+            self._ended.add(step.name)
+            return None
+        return cast_like(own, lowered)
+
+    def _linked(
+        self, call: BundleCall, step: Pass, lowered: Call, outputs: Mapping[tuple[int, str], Call]
+    ) -> Call | None:
+        """The call's inputs made of these outputs of earlier calls; None where one is not there."""
         tensors = dict(lowered.tensors)
         for name, (number, other) in call.links.get(step.name, {}).items():
-            output = self._own.get((number, step.name))
+            output = outputs.get((number, step.name))
             if output is None or other not in output.tensors:
-                self._ended.add(step.name)
                 return None
             tensors[name] = output.tensors[other]
-        return cast_like(Call(lowered.tree, tensors), lowered)
+        return Call(lowered.tree, tensors)
 
-    def _go_on(self, number: int, call: BundleCall, own: Mapping[str, Call]) -> None:
+    def _go_on(self, number: int, call: BundleCall, own: Mapping[str, Call], unit: Unit) -> None:
         for name in call.passes:
+            self._reference[(number, name)] = unit.values[f"reference/{name}"]
             output = own.get(f"own/{name}")
             if output is not None:
                 self._own[(number, name)] = output
             elif name not in self._ended:
                 self._ended.add(name)
-        for key in [key for key in self._own if self._last_use.get(key[0], -1) <= number and key[0] < number]:
-            del self._own[key]
+        for outputs in (self._own, self._reference):
+            for key in [key for key in outputs if self._last_use.get(key[0], -1) <= number]:
+                del outputs[key]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
 from .lockstep import Comparison
-from .node import NOT_COMPARED, ZERO, NodeFacts
+from .node import CHANGED, NOT_COMPARED, ZERO, NodeFacts
 from .record import Logits
 from .router import FLIPS
 
@@ -35,7 +35,8 @@ def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repr
     found += _inherited(nodes, bool(faults), target)
     found += _routed(nodes, target)
     found += _headroom(nodes, target)
-    found += _not_compared(nodes)
+    found += _changed(nodes)
+    found += _not_compared([facts for facts in nodes if facts.outcome != CHANGED])
     found += _output(nodes, target)
     return found
 
@@ -147,6 +148,18 @@ def _outliers(facts: NodeFacts) -> int:
     if facts.routing is not None and not facts.routing.reason:
         return facts.routing.near_tie
     return facts.block.local.outliers if facts.block.local is not None else 0
+
+
+def _changed(nodes: Sequence[NodeFacts]) -> list[Finding]:
+    return [
+        make_finding(
+            "NUM027",
+            Subject(kind="node", name=facts.block.name),
+            f"{facts.block.name} was not compared: {facts.block.reason}.",
+        )
+        for facts in nodes
+        if facts.outcome == CHANGED
+    ]
 
 
 def _not_compared(nodes: Sequence[NodeFacts]) -> list[Finding]:

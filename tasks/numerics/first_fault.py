@@ -5,6 +5,7 @@ from __future__ import annotations
 from day0.adapters.base.target import Target
 from day0_worker.dtypes import torch_dtype
 
+from .case import Case
 from .descent import descend
 from .fragments import Arms
 from .node import NodeFacts
@@ -22,11 +23,11 @@ class FirstFaults:
 
     Args:
         target: that is compared.
-        dtype: short name of its precision.
+        case: what it is compared on.
     """
 
-    def __init__(self, target: Target, dtype: str) -> None:
-        self._target, self._dtype = target, torch_dtype(dtype)
+    def __init__(self, target: Target, case: Case) -> None:
+        self._target, self._case = target, case
         self._kinds: set[str] = set()
 
     def __call__(self, visit: Visit, facts: NodeFacts, sides: Sides) -> NodeFacts:
@@ -37,8 +38,8 @@ class FirstFaults:
         if sides.reference is None or sides.noise is None or sides.target is None:
             return facts
         self._kinds.add(visit.node.kind)
-        arms = Arms(sides.reference, sides.noise, self._dtype)
-        found = descend(visit, Searched(arms, sides.target, self._target))
+        arms = Arms(sides.reference, sides.noise, torch_dtype(self._case.dtype))
+        found = descend(visit, Searched(arms, sides.target, self._target, self._case.skeleton))
         followed = FirstFault(
             **{
                 **fault.model_dump(),

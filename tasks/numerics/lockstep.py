@@ -73,12 +73,9 @@ def compare_model(
     """
     found: list[NodeFacts] = []
     stopped: Day0Error | None = None
-    total = sum(1 for node in case.skeleton.nodes if node.called)
     with Lockstep(case, target, watch, record) as run:
         try:
-            for facts in run.steps():
-                found.append(facts)
-                case.progress(case.step, min(len(found), total), total, facts.block.name)
+            found.extend(run.steps())
         except (CheckpointError, ArmError, SkeletonError) as error:
             stopped = error
         return Comparison(
@@ -140,6 +137,7 @@ class Lockstep:
             ArmError: the reference failed on the main pass.
             SkeletonError: the main pass failed between nodes.
         """
+        total, done = len(self._called), 0
         loose = loose_weights(self._case.skeleton, self._case.checkpoint)
         with ExitStack() as stack:
             glues = glues_of(self._case, self.arms[0].options, loose)
@@ -148,6 +146,8 @@ class Lockstep:
             while (step := forwards.next()) is not None:
                 name, inputs = step
                 facts, ended = self._step(self._case.skeleton.node(name), inputs)
+                done += 1
+                self._case.progress(self._case.step, min(done, total), total, name)
                 if facts is not None:
                     yield facts
                 if ended:

@@ -149,7 +149,7 @@ def _walked(
 
 
 def _watches(question: Question, case: Case, target: Target, stack: ExitStack) -> Sequence[Watch]:
-    watches: list[Watch] = [FirstFaults(target, case.dtype)]
+    watches: list[Watch] = [FirstFaults(target, case)]
     if question.asked.self_test:
 
         def wide() -> Target | None:

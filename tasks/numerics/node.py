@@ -25,6 +25,8 @@ from .record_parts import BugResult, Routing
 from .values import WrongOutput, distances, input_error, joined, signature
 
 NOT_COMPARED = "unverified"
+CHANGED = "changed"
+"""Outcome of a node whose weights are others than those the reference was captured from."""
 ZERO = "the reference's output is zero throughout, so no relative measure applies"
 """Reason of a node whose faults, but for a plain difference from zero, nothing here could show."""
 NOT_FINITE = "no measure applies: the reference's output is not finite, or zero in part"
@@ -219,12 +221,13 @@ def _judged(seen: Seen, stream: str, arm: str, passes: Sequence[Pass]) -> Judgem
     reference = seen.tensors("reference", passes)
     if target is None or reference is None or noise is None:
         return None
+    kept = _kept(seen, passes) if stream == "local" else None
     return judge_all(
-        distances(target, reference, seen.dtype),
-        distances(noise, reference, seen.dtype),
+        distances(target, reference, seen.dtype, rows=kept),
+        distances(noise, reference, seen.dtype, rows=kept),
         eps=torch.finfo(seen.dtype).eps,
         routed=seen.routed,
-        kept=_kept(seen, passes) if stream == "local" else None,
+        kept=kept,
     )
 
 
