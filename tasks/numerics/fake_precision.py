@@ -162,5 +162,5 @@ def _largest(magnitudes: Tensor, scheme: Scheme, axis: int) -> Tensor:
 
 def _spread(magnitudes: Tensor, axis: int, size: int) -> Tensor:
     """The largest magnitude of each run of `size` elements along an axis, at each of its elements."""
-    parts = magnitudes.split(size, axis)
+    parts = torch.split(magnitudes, size, axis)
     return torch.cat([part.amax(axis, keepdim=True).expand_as(part) for part in parts], axis)

@@ -116,7 +116,7 @@ def test_what_costs_too_much_together_is_raised_until_it_holds(
     between = (max(costs.values()) + float(alone.kl)) / 2
     monkeypatch.setattr("day0.tasks.numerics.precision.bar", lambda swept: between)
     found = swept(tiny("llama"), tmp_path, ("int8",))
-    assert found.policy == alone.policy | {dearest: "bf16"}
+    assert found.policy == {**alone.policy, dearest: "bf16"}
     assert float(found.kl) <= between < float(alone.kl)
 
 
@@ -142,6 +142,24 @@ def test_where_the_model_is_too_large_its_nodes_alone_decide(
     assert {(row.kl, row.top1) for row in found.rows} == {("NaN", "NaN")}
     assert [row.role for row in found.rows if not row.tolerates] == ["attention"]
     assert found.policy["attention"] == "bf16"
+
+
+def test_weights_that_overflow_or_are_nan_tolerate_nothing(tiny: Tiny, tmp_path: Path) -> None:
+    def overflow(weights: Weights) -> None:
+        weights["model.layers.1.mlp.down_proj.weight"].mul_(2.0**22)
+
+    found = swept(changed(tiny("llama"), tmp_path / "large", overflow, 6.0), tmp_path, ("fp16",))
+    rows = {row.role: row for row in found.rows}
+    assert (rows["dense_mlp"].kl, rows["dense_mlp"].rel_l2) == ("NaN", "Infinity")
+    assert [role for role, row in rows.items() if not row.tolerates] == ["dense_mlp"]
+
+    def broken(weights: Weights) -> None:
+        weights["model.layers.1.mlp.down_proj.weight"][3, 3] = math.nan
+
+    found = swept(changed(tiny("llama"), tmp_path / "nan", broken, 6.0), tmp_path, ("int8",))
+    assert not any(row.tolerates for row in found.rows)
+    assert set(found.policy.values()) == {"bf16"}
+    assert found.kl == "NaN"
 
 
 def test_an_unknown_precision_is_refused_before_anything_is_read(tiny: Tiny, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from day0.adapters.base.run_store import RunStore
 from day0.tasks.numerics.case import Case
@@ -17,6 +19,7 @@ from day0.tasks.numerics.lowerings import lowerings_of
 from day0.tasks.numerics.precision_step import Swept
 from day0.tasks.numerics.precision_walk import PrecisionWalks
 from day0.tasks.numerics.tokens import Tokens
+from day0.tasks.reference_arm import Arm, ArmError
 from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
@@ -38,9 +41,11 @@ ROLES: dict[str, Role] = {
 
 def quantised(tensor: Tensor, dtype: str, axis: int = -1) -> Tensor:
     """Scale of each channel, token or group of 128, rounding, and back."""
+    if dtype == "int4" and tensor.shape[axis] > 128:
+        return torch.cat([quantised(part, dtype, axis) for part in tensor.split(128, axis)], axis)
     if dtype in ("bf16", "fp16"):
         return tensor.to(torch.bfloat16 if dtype == "bf16" else torch.float16).float()
-    if dtype == "int4":  # no tiny model has more than 128 inputs, so a group is a channel
+    if dtype == "int4":
         scale = (tensor.abs().amax(axis, keepdim=True) / 7.5).bfloat16().float()
         return (tensor / scale).round().clamp(-8, 7) * scale
     span = {"int8": 127.0, "fp8_e4m3": 448.0}[dtype]
@@ -86,7 +91,7 @@ def rounded_experts(experts: Any, dtype: str) -> Callable[..., Tensor]:
     def product(x: Tensor, name: str, expert: int) -> Tensor:
         weight = getattr(experts, name)[expert]
         bias = getattr(experts, f"{name}_bias", None)
-        y = rounded_inputs(x, dtype) @ (weight if experts.is_transposed else weight.T)
+        y: Tensor = rounded_inputs(x, dtype) @ (weight if experts.is_transposed else weight.T)
         return y if bias is None else y + bias[expert]
 
     def forward(hidden: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
@@ -102,7 +107,8 @@ def rounded_experts(experts: Any, dtype: str) -> Callable[..., Tensor]:
 
 def logits_of(model: Any) -> Tensor:
     with torch.no_grad():
-        return model(torch.tensor([IDS])).logits[0].double()
+        logits: Tensor = model(torch.tensor([IDS])).logits
+    return logits[0].double()
 
 
 def divergence(ours: Tensor, reference: Tensor) -> float:
@@ -131,13 +137,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="module", params=["llama", "deepseek_v3", "gpt_oss"])
+LOWERED = {"llama": ("int8", "fp8_e4m3", "int4", "bf16"), "deepseek_v3": ("int8", "fp8_e4m3"),
+           "gpt_oss": ("int8", "int4")}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=list(LOWERED))
 def walked(
     request: pytest.FixtureRequest, tiny: Tiny, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TinyRelease, PrecisionWalks, Swept]]:
     release = tiny(request.param)
     with PrecisionWalks(case_of(release, tmp_path_factory.mktemp("store"))) as walks:
-        yield release, walks, walks.sweep(lowerings_of(("int8", "fp8", "int4", "bf16")), propagate=True)
+        yield release, walks, walks.sweep(lowerings_of(LOWERED[request.param]), propagate=True)
 
 
 def test_every_role_costs_what_the_stock_model_costs(
@@ -148,8 +158,8 @@ def test_every_role_costs_what_the_stock_model_costs(
     assert swept.logits is not None
     assert torch.allclose(swept.logits.double(), exact, atol=1e-5)
     assert set(walks.roles) <= set(ROLES)
-    assert set(swept.costs) == {(role, name) for role in walks.roles for name in
-                                ("int8", "fp8_e4m3", "int4", "bf16")}  # fmt: skip
+    dtypes = LOWERED[tiny.skeleton.model_type]
+    assert set(swept.costs) == {(role, dtype) for role in walks.roles for dtype in dtypes}
     for (role, dtype), cost in swept.costs.items():
         by_hand = logits_of(lowered_stock(tiny.stock, role, dtype))
         expected = divergence(by_hand, exact)
@@ -167,3 +177,102 @@ def test_the_targets_own_precision_costs_what_the_stock_model_in_it_costs(
     assert swept.base.kl == pytest.approx(expected, abs=1e-6)
     even = torch.full_like(exact, 1 / exact.shape[1]).log()
     assert swept.information == pytest.approx(divergence(even, exact), rel=1e-4)
+
+
+def test_a_whole_policy_costs_what_the_stock_model_with_it_costs(
+    walked: tuple[TinyRelease, PrecisionWalks, Swept],
+) -> None:
+    tiny, walks, swept = walked
+    second = "dense_mlp" if "dense_mlp" in walks.roles else "expert"
+    assert swept.logits is not None
+    found = walks.cost({"attention": "int8", second: "fp8_e4m3", "head": "bf16"}, swept.logits)
+    model = lowered_stock(tiny.stock, "attention", "int8")
+    model = lowered_stock(lowered_stock(model, second, "fp8_e4m3"), "head", "bf16")
+    assert found.kl == pytest.approx(divergence(logits_of(model), logits_of(tiny.stock)), abs=1e-6, rel=0.02)
+
+
+def test_the_error_at_a_node_is_that_on_the_exact_input(tiny: Tiny, tmp_path: Path) -> None:
+    release = tiny("llama")
+    stock, lowered = release.stock, lowered_stock(release.stock, "attention", "int8")
+    errors, noises = [], []
+    native = release.load("bfloat16")
+    calls: list[tuple[Any, Any, Any]] = []
+    handles = [
+        layer.register_forward_hook(lambda _, args, kwargs, out: calls.append((args, kwargs, out)),
+                                    with_kwargs=True)
+        for layer in stock.model.layers
+    ]  # fmt: skip
+    exact = logits_of(stock)
+    assert exact.isfinite().all()
+    for handle in handles:
+        handle.remove()
+    for index, (args, kwargs, out) in enumerate(calls):
+        plain = {name: value for name, value in kwargs.items() if "cache" not in name and "past" not in name}
+        with torch.no_grad():
+            ours = lowered.model.layers[index](*args, **plain)
+            half = native.model.layers[index](args[0].bfloat16(), **{
+                **plain, "position_embeddings": tuple(t.bfloat16() for t in plain["position_embeddings"])
+            })  # fmt: skip
+        errors.append(float((ours - out).norm() / out.norm()))
+        noises.append(float((half.float() - out).norm() / out.norm()))
+    with PrecisionWalks(case_of(release, tmp_path)) as walks:
+        local = walks.sweep(lowerings_of(("int8",)), propagate=False).local["attention", "int8"]
+    assert local.rel_l2 == pytest.approx(max(errors), rel=1e-3)
+    assert local.worst == f"model.layers.{errors.index(max(errors))}"
+    # One ULP of bf16, between 2^-8 and 2^-7 of the output, is the least that counts as noise.
+    ratios = [error / max(noise, 2**-8) for error, noise in zip(errors, noises, strict=True)]
+    assert max(ratios) / 2 <= local.ratio <= max(ratios) * 1.001
+
+
+def test_experts_in_chunks_of_one_are_as_experts_all_at_once(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for chunk in (1, 64):
+        monkeypatch.setattr("day0.tasks.numerics.precision_walk.chunk_of", lambda *_, n=chunk: n)
+        with PrecisionWalks(case_of(tiny("qwen3_moe"), tmp_path)) as walks:
+            found.append(walks.sweep(lowerings_of(("int8",)), propagate=True))
+    for single, cost in found[0].costs.items():
+        assert cost.kl == pytest.approx(found[1].costs[single].kl, abs=1e-8, rel=0.01)
+        one, other = found[0].local[single], found[1].local[single]
+        assert (one.bytes, one.worst) == (other.bytes, other.worst)
+        assert one.rel_l2 == pytest.approx(other.rel_l2, rel=0.01)
+
+
+def test_without_the_targets_own_precision_the_rest_is_measured(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Arm.start
+
+    def fails(arm: Arm, node: Any, *args: Any, **kwargs: Any) -> Any:
+        if arm.dtype == "bf16" and node.name == "model.layers.1":
+            raise ArmError("no kernel for bf16")
+        return start(arm, node, *args, **kwargs)
+
+    monkeypatch.setattr(Arm, "start", fails)
+    with PrecisionWalks(case_of(tiny("llama"), tmp_path)) as walks:
+        swept = walks.sweep(lowerings_of(("int8",)), propagate=True)
+    assert swept.base is None
+    assert all(cost.kl >= 0 for cost in swept.costs.values())
+    assert swept.local["attention", "int8"].ratio > 0  # of the layers before
+    assert math.isnan(swept.local["head", "int8"].ratio)
+
+
+@pytest.mark.slow
+def test_a_wider_model_with_ragged_groups(tmp_path: Path) -> None:
+    config = LlamaConfig(
+        vocab_size=4096, hidden_size=576, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=9,
+        num_key_value_heads=3, tie_word_embeddings=True,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    model: Any = LlamaForCausalLM(config).float()
+    model.model.norm.weight.data.mul_(8)
+    model.save_pretrained(tmp_path / "model")
+    release = TinyRelease(tmp_path / "model")
+    with PrecisionWalks(case_of(release, tmp_path)) as walks:
+        swept = walks.sweep(lowerings_of(("int4", "fp8")), propagate=True)
+    exact = logits_of(release.stock)
+    for (role, dtype), cost in swept.costs.items():
+        by_hand = logits_of(lowered_stock(release.stock, role, dtype))
+        assert cost.kl == pytest.approx(divergence(by_hand, exact), abs=1e-6, rel=0.02), (role, dtype)
+    assert swept.local["dense_mlp", "int4"].bytes == 8 * (3 * 576 * 1536 // 2 + 2 * (2 * 1536 * 5 + 576 * 12))
