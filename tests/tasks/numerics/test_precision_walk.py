@@ -42,7 +42,7 @@ ROLES: dict[str, Role] = {
 def quantised(tensor: Tensor, dtype: str, axis: int = -1) -> Tensor:
     """Scale of each channel, token or group of 128, rounding, and back."""
     if dtype == "int4" and tensor.shape[axis] > 128:
-        return torch.cat([quantised(part, dtype, axis) for part in tensor.split(128, axis)], axis)
+        return torch.cat([quantised(part, dtype, axis) for part in torch.split(tensor, 128, axis)], axis)
     if dtype in ("bf16", "fp16"):
         return tensor.to(torch.bfloat16 if dtype == "bf16" else torch.float16).float()
     if dtype == "int4":
