@@ -193,10 +193,10 @@ class PrecisionRow(Value):
         dtype: short name of the lower precision.
         scheme: how numbers are scaled, e.g. `per channel`.
         rel_l2: largest of a node of that role, on the reference's input.
-        ratio: the same in units of the noise of the target's own precision.
+        ratio: largest of a node in units of the noise of the target's own precision there.
         kl: nats per position at the output, all nodes of the role lowered.
         top1: agreement at the output.
-        worst: node with the largest error.
+        worst: node of rel_l2.
         bytes: weights of the role in that precision.
         tolerates: whether the role may be lowered.
     """
