@@ -92,7 +92,7 @@ class Parameters:
             return self._view(name)
         place = self._place(name)
         if name not in self._lowered:
-            self._fill(place, name)
+            self._fill([place], name)
             self._lowered.add(name)
         return place
 
@@ -112,14 +112,15 @@ class Parameters:
             return self._view(name)
         if self._wanted[name] == self._stored[name]:
             return self.lowered(name)
+        beside = [self._place(name)] if name not in self._lowered else []
         if is_leaf(self._expressions[name]) and name not in self._chosen:
             found = self._view(name)
+            for place in beside:
+                place.copy_(found)
         else:
             found = self._buffers.take(self._shapes[name], self._stored[name])
-            self._fill(found, name)
-        if name not in self._lowered:
-            self._place(name).copy_(found)
-            self._lowered.add(name)
+            self._fill([found, *beside], name)
+        self._lowered.add(name)
         return found
 
     def _is_view(self, name: str) -> bool:
@@ -132,14 +133,15 @@ class Parameters:
         with self._explained():
             return evaluate(*self._located(name))
 
-    def _fill(self, out: torch.Tensor, name: str) -> None:
+    def _fill(self, outs: Sequence[torch.Tensor], name: str) -> None:
         with self._explained():
             expression, values = self._located(name)
             if name not in self._chosen:
-                evaluate_into(out, expression, values)
+                evaluate_into(outs, expression, values)
                 return
-            whole = evaluate(expression, values)
-            out.copy_(whole[list(self._chosen[name])])
+            rows = evaluate(expression, values)[list(self._chosen[name])]
+            for out in outs:
+                out.copy_(rows)
 
     def _located(self, name: str) -> tuple[Any, dict[str, torch.Tensor]]:
         if name not in self._counted:

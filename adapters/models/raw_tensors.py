@@ -22,18 +22,13 @@ from day0_worker.dtypes import torch_dtype
 from ..base.checkpoint import Checkpoint, fetch_tensors, tensor_blocks
 from ..base.errors import CheckpointError, SourceError
 from .buffers import Buffers
+from .range_requests import Key, requests
 from .weights import is_leaf, leaf_of, tensors_in
 
 STAGED_BYTES = 8 * 2**30
 """Weights of a release from afar up to which they are kept on the disk, for the stages to come."""
 
-_UNIT = 32 * 2**20  # bytes of one request
 _STREAMS = 4  # requests at a time; one of them takes about one core at 1 GB/s
-_GAP = 4096  # bytes between two tensors that are cheaper to read than another request,
-_WASTE = 64  # and no more than this part of what is wanted before them
-
-Key = tuple[str, int, int]
-"""File, first byte, bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +178,7 @@ class RawTensors:
     def _ask(self, keys: Sequence[Key]) -> dict[Key, Held]:
         tensors = {key: self._buffers.take([key[2]], torch.uint8) for key in keys}
         jobs: dict[Key, list[Future[None]]] = {key: [] for key in keys}
-        for file, start, pieces in _requests(sorted(keys)):
+        for file, start, pieces in requests(sorted(keys)):
             parts = [_bytes_of(tensors[key], first, last) if key else memoryview(bytearray(last - first))
                      for key, first, last in pieces]  # fmt: skip
             job = self._pool.submit(self._read, file, start, parts)
@@ -255,33 +250,6 @@ def _key(leaf: Mapping[str, Any]) -> Key:
     for dim in leaf["shape"]:
         size *= dim
     return leaf["file"], leaf["offset"], size
-
-
-_Piece = tuple[Key | None, int, int]
-"""Part of a tensor, from and to which of its bytes; no tensor: bytes between two that nobody wants."""
-
-
-def _requests(keys: Sequence[Key]) -> Iterator[tuple[str, int, list[_Piece]]]:
-    """File, first byte and pieces of each request: neighbours together, large tensors apart."""
-    file, start, end = "", 0, 0
-    pieces: list[_Piece] = []
-    for key in keys:
-        for first in range(0, key[2], _UNIT):
-            last = min(first + _UNIT, key[2])
-            gap = key[1] + first - end
-            bridged = 0 <= gap <= min(_GAP, (end - start) // _WASTE)
-            near = file == key[0] and bridged and end + gap + last - first - start <= _UNIT
-            if pieces and not near:
-                yield file, start, pieces
-                pieces = []
-            if not pieces:
-                file, start = key[0], key[1] + first
-            elif gap:
-                pieces.append((None, 0, gap))
-            pieces.append((key, first, last))
-            end = key[1] + last
-    if pieces:
-        yield file, start, pieces
 
 
 def _bytes_of(tensor: torch.Tensor, first: int, last: int) -> memoryview:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Tuple
 
 from day0_worker.packed_numbers import Tile, above_least, along_columns, along_rows, e2m1, numbers_of
-from day0_worker.tiles import Product, fill_by_blocks, fill_in_tiles
+from day0_worker.tiles import Outs, Product, fill_by_blocks, fill_in_tiles
 
 if TYPE_CHECKING:
     import torch
@@ -58,13 +58,12 @@ def dequantised_shape(expression: Mapping[str, Any], shape_of: Callable[[Any], L
     raise ValueError(f"scheme {scheme!r} cannot be dequantised")
 
 
-def dequantise(
-    out: "torch.Tensor", expression: Mapping[str, Any], evaluate: Callable[[Any], "torch.Tensor"]
-) -> None:
-    """Fills `out` with what the expression stands for.
+def dequantise(outs: Outs, expression: Mapping[str, Any], evaluate: Callable[[Any], "torch.Tensor"]) -> None:
+    """Fills `outs` with what the expression stands for.
 
     Args:
-        out: of the shape of the result and any floating dtype; need not be contiguous.
+        outs: of the shape of the result and any floating dtype, not necessarily contiguous; all but the first
+            are rounded from the first.
         expression: see above.
         evaluate: gives the stored tensors.
 
@@ -75,42 +74,45 @@ def dequantise(
         raise ValueError(f"scheme {expression['dequantize']!r} cannot be dequantised")
     parts = {key: evaluate(expression[key]) for key in PARTS if key in expression}
     stated = parts.pop("stored_shape", None)
-    if stated is not None and stated.flatten().tolist() != list(out.shape[-stated.numel() :]):
-        raise ValueError(f"stored shape {stated.tolist()} of a weight of shape {list(out.shape)}")
-    _fill_each(out, expression, parts)
+    shape = list(outs[0].shape)
+    if stated is not None and stated.flatten().tolist() != shape[-stated.numel() :]:
+        raise ValueError(f"stored shape {stated.tolist()} of a weight of shape {shape}")
+    _fill_each(outs, expression, parts)
 
 
-def _fill_each(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) -> None:
+def _fill_each(outs: Outs, expression: Mapping[str, Any], parts: _Parts) -> None:
     """Takes leading dimensions apart; a single number, and an order of rows, serve all of them."""
-    if out.dim() < 2:
-        raise ValueError(f"a quantised weight of shape {list(out.shape)}")
-    if out.dim() == 2:
-        _FILLS[expression["dequantize"]](out, expression, parts)
+    shape = list(outs[0].shape)
+    if len(shape) < 2:
+        raise ValueError(f"a quantised weight of shape {shape}")
+    if len(shape) == 2:
+        _FILLS[expression["dequantize"]](outs, expression, parts)
         return
-    for index in range(out.shape[0]):
+    for index in range(shape[0]):
         inner: Dict[str, torch.Tensor] = {}
         for key, part in parts.items():
             whole = part.numel() == 1 and part.dim() < 2
-            if not whole and part.shape[0] != out.shape[0]:
-                raise ValueError(f"{key} {list(part.shape)} for a weight of shape {list(out.shape)}")
+            if not whole and part.shape[0] != shape[0]:
+                raise ValueError(f"{key} {list(part.shape)} for a weight of shape {shape}")
             inner[key] = part if whole else part[index]
-        _fill_each(out[index], expression, inner)
+        _fill_each([out[index] for out in outs], expression, inner)
 
 
-def _scaled(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) -> None:
-    weight, (rows, columns) = parts["weight"], expression["block"]
+def _scaled(outs: Outs, expression: Mapping[str, Any], parts: _Parts) -> None:
+    out, weight, (rows, columns) = outs[0], parts["weight"], expression["block"]
     if weight.shape != out.shape:
         raise ValueError(f"weight {list(weight.shape)} where {list(out.shape)} is needed")
     power, numbers = numbers_of(weight)
     shared = {key: part for key, part in parts.items() if key != "weight"}
     if shared["scale"].numel() == 1 and shared["scale"].dim() == 1:
         shared = {key: part.reshape(()) for key, part in shared.items()}
-    fill_by_blocks(out, numbers, power, (rows, columns), shared)
+    fill_by_blocks(outs, numbers, power, (rows, columns), shared)
 
 
-def _mxfp4(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) -> None:
+def _mxfp4(outs: Outs, expression: Mapping[str, Any], parts: _Parts) -> None:
     import torch
 
+    out = outs[0]
     stored = parts["weight"].reshape(out.shape[0], -1).contiguous().view(torch.uint8)
     if parts["weight"].element_size() != 1 or stored.shape[1] * 2 != out.shape[1]:
         raise ValueError(f"blocks {list(parts['weight'].shape)} for a weight of shape {list(out.shape)}")
@@ -122,13 +124,13 @@ def _mxfp4(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) ->
     scale = parts["scale"]
     if scale.dtype == torch.uint8:
         scale = (scale.to(torch.float32) - 127).exp2()
-    fill_by_blocks(out, numbers, 14, (1, 32), {"scale": scale}, unit=2)
+    fill_by_blocks(outs, numbers, 14, (1, 32), {"scale": scale}, unit=2)
 
 
-def _int_packed(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) -> None:
+def _int_packed(outs: Outs, expression: Mapping[str, Any], parts: _Parts) -> None:
     import torch
 
-    bits, words = expression["bits"], _words(parts["weight"], expression["bits"])
+    out, bits, words = outs[0], expression["bits"], _words(parts["weight"], expression["bits"])
     per_word = 32 // bits
     if list(words.shape) != [out.shape[0], -(-out.shape[1] // per_word)]:
         raise ValueError(f"words {list(words.shape)} of {bits} bits for a weight of {list(out.shape)}")
@@ -143,7 +145,7 @@ def _int_packed(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Part
     if "zero_point" in parts:
         shared["zero_point"] = _packed_along_rows(parts["zero_point"], bits, parts["scale"])
     power = above_least(octets[:0], bits)[1]
-    fill_by_blocks(out, numbers, power, (1, expression["group"]), shared, unit=per_word)
+    fill_by_blocks(outs, numbers, power, (1, expression["group"]), shared, unit=per_word)
 
 
 def _packed_along_rows(stored: "torch.Tensor", bits: int, scale: "torch.Tensor") -> "torch.Tensor":
@@ -158,10 +160,10 @@ def _packed_along_rows(stored: "torch.Tensor", bits: int, scale: "torch.Tensor")
     return (numbers.to(torch.float32) * 2.0**power)[:, : scale.shape[0]].t()
 
 
-def _gptq(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) -> None:
+def _gptq(outs: Outs, expression: Mapping[str, Any], parts: _Parts) -> None:
     import torch
 
-    bits, words = expression["bits"], _words(parts["weight"], expression["bits"])
+    out, bits, words = outs[0], expression["bits"], _words(parts["weight"], expression["bits"])
     rows, columns = out.shape[1], out.shape[0]
     if list(words.shape) != [rows * bits // 32, columns]:
         raise ValueError(f"words {list(words.shape)} of {bits} bits for a weight of {list(out.shape)}")
@@ -174,34 +176,45 @@ def _gptq(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) -> 
     groups = parts.get("groups")
     groups = torch.arange(rows) // expression["group"] if groups is None else groups.long()
     _fill_by_groups(
-        out.t(), lambda tile: along_rows(words, bits, tile), parts["scale"], zero, groups, 32 // bits
+        [out.t() for out in outs],
+        lambda tile: along_rows(words, bits, tile),
+        parts["scale"],
+        zero,
+        groups,
+        32 // bits,
     )
 
 
-def _awq(out: "torch.Tensor", expression: Mapping[str, Any], parts: _Parts) -> None:
+def _awq(outs: Outs, expression: Mapping[str, Any], parts: _Parts) -> None:
     import torch
 
-    words, (columns, rows) = _words(parts["weight"], 4), out.shape
+    out, words = outs[0], _words(parts["weight"], 4)
+    columns, rows = out.shape
     if list(words.shape) != [rows, columns // 8]:
         raise ValueError(f"words {list(words.shape)} for a weight of shape {list(out.shape)}")
     stored = _words(parts["zero_point"], 4)
     zero = along_columns(stored, _AWQ_PLACES, (0, stored.shape[0], 0, columns))
     groups = torch.arange(rows) // expression["group"]
     _fill_by_groups(
-        out.t(), lambda tile: along_columns(words, _AWQ_PLACES, tile), parts["scale"], zero, groups, 8
+        [out.t() for out in outs],
+        lambda tile: along_columns(words, _AWQ_PLACES, tile),
+        parts["scale"],
+        zero,
+        groups,
+        8,
     )
 
 
 def _fill_by_groups(
-    out: "torch.Tensor",
+    outs: Outs,
     numbers: Callable[[Tile], "torch.Tensor"],
     scale: "torch.Tensor",
     zero: "torch.Tensor",
     groups: "torch.Tensor",
     unit: int,
 ) -> None:
-    """Fills `out` [rows, columns] with (number - zero point) * scale, these of the group of each row."""
-    factor, shift = scale.float(), zero.float()
+    """Fills `outs` [rows, columns] with (number - zero point) * scale, these of the group of each row."""
+    out, factor, shift = outs[0], scale.float(), zero.float()
     if factor.shape != shift.shape or factor.shape[1:] != out.shape[1:] or len(groups) != len(out):
         raise ValueError(
             f"scales {list(scale.shape)} and zero points {list(zero.shape)} for {list(out.shape)}"
@@ -219,7 +232,7 @@ def _fill_by_groups(
 
         return work
 
-    fill_in_tiles(out, make, unit=unit, row_unit=unit)
+    fill_in_tiles(outs, make, unit=unit, row_unit=unit)
 
 
 def _words(tensor: "torch.Tensor", bits: int) -> "torch.Tensor":
@@ -230,7 +243,7 @@ def _words(tensor: "torch.Tensor", bits: int) -> "torch.Tensor":
     return tensor
 
 
-_FILLS: Mapping[str, Callable[["torch.Tensor", Mapping[str, Any], _Parts], None]] = {
+_FILLS: Mapping[str, Callable[[Outs, Mapping[str, Any], _Parts], None]] = {
     "fp8_block": _scaled,
     "int8_block": _scaled,
     "int_packed": _int_packed,

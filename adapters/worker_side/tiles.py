@@ -11,6 +11,9 @@ from day0_worker.packed_numbers import Numbers, Tile
 if TYPE_CHECKING:
     import torch
 
+Outs = Sequence["torch.Tensor"]
+"""Tensors of one shape and one order of strides: the result, and the same in other dtypes."""
+
 Product = Callable[[Tile], Tuple["torch.Tensor", "torch.Tensor"]]
 """Two tensors in fp32 whose product is the result of a tile."""
 
@@ -22,17 +25,17 @@ _ALONE = 2**19  # elements below which starting threads does not pay
 
 
 def fill_by_blocks(
-    out: "torch.Tensor",
+    outs: Outs,
     numbers: Numbers,
     power: int,
     block: Tuple[int, int],
     parts: Mapping[str, "torch.Tensor"],
     unit: int = 1,
 ) -> None:
-    """Fills `out` with (numbers * 2^power - zero point of the block) * scale of the block, in fp32.
+    """Fills `outs` with (numbers * 2^power - zero point of the block) * scale of the block, in fp32.
 
     Args:
-        out: [rows, columns].
+        outs: [rows, columns].
         numbers: see `Numbers`.
         power: see above.
         block: rows and columns that share a scale; those at the edges are cut off.
@@ -42,6 +45,7 @@ def fill_by_blocks(
     Raises:
         ValueError: there are more or fewer entries than blocks.
     """
+    out = outs[0]
     if min(block) < 1:
         raise ValueError(f"blocks of {list(block)}")
     rows, columns = (min(size, max(1, length)) for size, length in zip(block, out.shape))  # noqa: B905  # 3.9
@@ -66,21 +70,21 @@ def fill_by_blocks(
 
         return work
 
-    fill_in_tiles(out, make, block_rows=rows, unit=unit)
+    fill_in_tiles(outs, make, block_rows=rows, unit=unit)
 
 
 def fill_in_tiles(
-    out: "torch.Tensor",
+    outs: Outs,
     make: Callable[[bool], Product],
     *,
     block_rows: int = 1,
     unit: int = 1,
     row_unit: int = 1,
 ) -> None:
-    """Fills `out` with products, tile by tile.
+    """Fills `outs` with products, tile by tile; the second and further ones are rounded from the first.
 
     Args:
-        out: [rows, columns], of any strides.
+        outs: [rows, columns], of any strides.
         make: gives each share of the tiles a function of its own, whose results are turned around their
             diagonal where it is told so.
         block_rows: no tile crosses a multiple of it; 1: tiles may.
@@ -89,14 +93,19 @@ def fill_in_tiles(
     """
     import torch
 
+    out = outs[0]
     turned = out.stride(1) != 1
 
     def run(share: Sequence[Tile]) -> None:
         work = make(turned)
         for tile in share:
             top, bottom, left, right = tile
-            place, (one, other) = out[top:bottom, left:right], work(tile)
-            torch.mul(one, other, out=place.t() if turned else place)
+            places = [whole[top:bottom, left:right] for whole in outs]
+            places = [place.t() for place in places] if turned else places
+            one, other = work(tile)
+            torch.mul(one, other, out=places[0])
+            for place in places[1:]:
+                place.copy_(places[0])
 
     tiles = _tiles(out, turned, block_rows, unit, row_unit)
     threads = 1 if out.numel() < _ALONE else min(torch.get_num_threads(), len(tiles), os.cpu_count() or 1)

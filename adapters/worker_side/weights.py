@@ -51,21 +51,27 @@ def evaluate(expression: Any, values: Values, dtype: Optional["torch.dtype"] = N
             return leaf if dtype is None else leaf.to(dtype)
         shape = _shape(expression, values)
         result = torch.empty(shape, dtype=dtype or _dtype(expression, values))
-        _fill(result, expression, values)
+        _fill([result], expression, values)
         return result
 
 
-def evaluate_into(out: "torch.Tensor", expression: Any, values: Values) -> None:
-    """Fills `out`, of the expression's shape and any floating dtype, with the parameter.
+def evaluate_into(outs: Sequence["torch.Tensor"], expression: Any, values: Values) -> None:
+    """Fills tensors of the expression's shape with the parameter, each in its dtype, in one go.
+
+    Args:
+        outs: the first in the dtype of the result, if there are others, which are rounded from it.
+        expression: see `evaluate`.
+        values: see `evaluate`.
 
     Raises:
         StackError: see `evaluate`.
     """
     with _explained(expression):
         _check_depth(expression, 0)
-        if list(out.shape) != _shape(expression, values):
-            raise ValueError(f"shape {_shape(expression, values)} where {list(out.shape)} is needed")
-        _fill(out, expression, values)
+        shape = _shape(expression, values)
+        if any(list(out.shape) != shape for out in outs):
+            raise ValueError(f"shape {shape} where {[list(out.shape) for out in outs]} are needed")
+        _fill(outs, expression, values)
 
 
 def described(expression: Any, values: Values) -> Tuple[List[int], "torch.dtype"]:
@@ -209,34 +215,36 @@ def _dtype(expression: Mapping[str, Any], values: Values) -> "torch.dtype":
     return _dtype(_parts(expression)[0], values)
 
 
-def _fill(out: "torch.Tensor", expression: Mapping[str, Any], values: Values) -> None:
+def _fill(outs: Sequence["torch.Tensor"], expression: Mapping[str, Any], values: Values) -> None:
     if "file" in expression or "value" in expression:
-        _copy(out, _leaf(expression, values))
+        _copy(outs, _leaf(expression, values))
     elif "stack" in expression:
-        dim = expression["dim"] % out.dim()
+        dim = expression["dim"] % outs[0].dim()
         for index, part in enumerate(expression["stack"]):
-            _fill(out.select(dim, index), part, values)
+            _fill([out.select(dim, index) for out in outs], part, values)
     elif "cat" in expression:
-        dim, place = expression["dim"] % out.dim(), 0
+        dim, place = expression["dim"] % outs[0].dim(), 0
         for part in expression["cat"]:
             size = _shape(part, values)[dim]
-            _fill(out.narrow(dim, place, size), part, values)
+            _fill([out.narrow(dim, place, size) for out in outs], part, values)
             place += size
     elif "chunk" in expression:
         whole = evaluate(expression["chunk"], values)
-        _copy(out, whole.chunk(expression["of"], expression["dim"])[expression["index"]])
+        _copy(outs, whole.chunk(expression["of"], expression["dim"])[expression["index"]])
     elif "narrow" in expression:
         whole = evaluate(expression["narrow"], values)
-        _copy(out, whole.narrow(expression["dim"], expression["start"], expression["length"]))
+        _copy(outs, whole.narrow(expression["dim"], expression["start"], expression["length"]))
     elif "reshape" in expression:
-        _copy(out, evaluate(expression["reshape"], values).reshape(expression["shape"]))
+        _copy(outs, evaluate(expression["reshape"], values).reshape(expression["shape"]))
     elif "transpose" in expression:
-        _fill(out.transpose(*expression["dims"]), expression["transpose"], values)
+        turned = [out.transpose(*expression["dims"]) for out in outs]
+        _fill(turned, expression["transpose"], values)
     else:
-        dequantise(out, expression, lambda part: evaluate(part, values))
+        dequantise(outs, expression, lambda part: evaluate(part, values))
 
 
-def _copy(out: "torch.Tensor", source: "torch.Tensor") -> None:
-    if out.shape != source.shape:  # copy_ would broadcast
-        raise ValueError(f"a part has shape {list(source.shape)} where {list(out.shape)} is needed")
-    out.copy_(source)
+def _copy(outs: Sequence["torch.Tensor"], source: "torch.Tensor") -> None:
+    for out in outs:
+        if out.shape != source.shape:  # copy_ would broadcast
+            raise ValueError(f"a part has shape {list(source.shape)} where {list(out.shape)} is needed")
+        out.copy_(source)

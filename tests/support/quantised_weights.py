@@ -55,7 +55,8 @@ def fp8(end: str, shape: Callable[[int, int], tuple[int, ...]]) -> Callable[[int
         weight = torch.from_numpy(_random(rows, columns).standard_normal((rows, columns))).to(
             torch.float8_e4m3fn
         )
-        scale = _scales(*(1, 1, *shape(rows, columns))[-2:]).reshape(shape(rows, columns))
+        wanted = shape(rows, columns)
+        scale = _scales(int(np.prod(wanted)), 1).reshape(wanted)
         wide = scale.reshape(-1, 1) if scale.dim() == 1 else scale
         stored = {"weight": weight, f"weight{end}": scale, "input_scale": torch.tensor(0.5)}
         return Quantised(stored, weight.float() * wide)

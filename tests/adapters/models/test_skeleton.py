@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from day0.adapters.base.errors import SkeletonError
 from day0.adapters.base.skeleton import Node, Skeleton, StateSize
@@ -60,6 +61,49 @@ def test_nodes_stand_in_the_order_of_the_forward(tiny: Tiny) -> None:
 def test_layers_have_their_words(tiny: Tiny, model_type: str, words: list[tuple[str, str]]) -> None:
     found = [(node.layer_kind, node.feed_forward) for node in layers(tiny(model_type).skeleton)]
     assert found == words
+
+
+@pytest.mark.parametrize(
+    ("model_type", "experts"),
+    [
+        ("llama", ["", "", ""]),
+        ("qwen3_moe", ["", "mlp.experts", "mlp.experts"]),
+        ("mixtral", ["mlp.experts"] * 3),
+        ("deepseek_v3", ["", "mlp.experts", "mlp.experts"]),
+        ("gpt_oss", ["mlp.experts"] * 3),
+        ("qwen3_next", ["mlp.experts"] * 4),
+    ],
+)
+def test_stacked_experts_that_take_routed_tokens_are_named(
+    tiny: Tiny, model_type: str, experts: list[str]
+) -> None:
+    assert [node.experts for node in layers(tiny(model_type).skeleton)] == experts
+
+
+def test_experts_that_are_called_otherwise_are_not_named() -> None:
+    from day0.adapters.models.nodes import experts_path
+
+    class Stacked(torch.nn.Module):
+        is_transposed, num_experts = False, 4
+
+        def __init__(self, *shape: int) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.empty(shape, device="meta"))
+
+        def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> None:
+            """As transformers' experts."""
+
+    class Alone(Stacked):
+        def forward(self, hidden_states: Any) -> None:  # type: ignore[override]  # as Llama 4 calls them
+            """Without routing."""
+
+    def inside(*parts: torch.nn.Module) -> str:
+        return experts_path(torch.nn.ModuleDict({f"part{index}": part for index, part in enumerate(parts)}))
+
+    assert inside(Stacked(4, 2, 3)) == "part0"
+    assert inside(Stacked(4, 2, 3), Stacked(4, 2, 3)) == ""
+    assert inside(Stacked(3, 2, 4)) == ""
+    assert inside(Alone(4, 2, 3)) == ""
 
 
 @pytest.mark.parametrize(

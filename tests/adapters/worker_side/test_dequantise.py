@@ -259,9 +259,11 @@ def test_several_threads_give_what_one_gives() -> None:
         assert torch.equal(evaluate(expression, tensors), alone)
     finally:
         torch.set_num_threads(before)
-    turned = torch.empty(1100, 700)
-    evaluate_into(turned.t(), expression, tensors)
-    assert torch.equal(turned.t(), alone)
+    for place in (torch.empty(700, 1100), torch.empty(1100, 700).t()):
+        beside = torch.empty_like(place, dtype=torch.bfloat16)
+        evaluate_into([place, beside], expression, tensors)
+        assert torch.equal(place, alone)
+        assert torch.equal(beside, alone.bfloat16())
 
 
 def bad(scheme: str, **more: Any) -> Any:

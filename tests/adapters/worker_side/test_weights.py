@@ -141,10 +141,30 @@ def test_endless_nesting_is_refused() -> None:
 
 def test_a_result_can_be_filled_into_a_tensor_that_is_there() -> None:
     out = torch.empty(3, 4, dtype=torch.bfloat16)
-    evaluate_into(out.t(), a, VALUES)
+    evaluate_into([out.t()], a, VALUES)
     assert torch.equal(out.t(), A.bfloat16())
-    with pytest.raises(StackError, match="is needed"):
-        evaluate_into(torch.empty(3, 4), a, VALUES)
+    with pytest.raises(StackError, match="are needed"):
+        evaluate_into([torch.empty(4, 3), torch.empty(3, 4)], a, VALUES)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        a,
+        {"stack": [a, b], "dim": 1},
+        {"cat": [a, b], "dim": 1},
+        {"transpose": {"stack": [a, b], "dim": 0}, "dims": [1, 2]},
+        {"narrow": a, "dim": 1, "start": 1, "length": 2},
+        {"chunk": a, "index": 1, "of": 2, "dim": 0},
+        {"reshape": a, "shape": [2, 6]},
+    ],
+)
+def test_several_dtypes_are_filled_in_one_go(expression: Any) -> None:
+    shape, dtype = described(expression, VALUES)
+    wide, half = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=torch.bfloat16)
+    evaluate_into([wide, half], expression, VALUES)
+    assert torch.equal(wide, evaluate(expression, VALUES))
+    assert torch.equal(half, wide.bfloat16())
 
 
 def test_shape_and_dtype_are_known_without_reading(tmp_path: Path) -> None:
