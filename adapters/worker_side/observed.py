@@ -41,6 +41,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
     Args:
         limit: bytes of all contents together.
         device: type of the device that counts as the target's.
+        outside: whether operators count that are called outside of any module.
         hold: whether to keep the tensors themselves alive and number them by where they lie (`slot`): two
             operators then are known to have the same tensor, whatever its values.
 
@@ -51,7 +52,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
         roots: how many times an outermost module was entered.
     """
 
-    def __init__(self, limit: int, device: str = "cpu", hold: bool = False) -> None:
+    def __init__(self, limit: int, device: str = "cpu", hold: bool = False, outside: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
         self.operators: List[Dict[str, Any]] = []
         self.contents: Dict[str, torch.Tensor] = {}
@@ -60,7 +61,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
         self._names: Dict[Any, str] = {}
         self._held: List[torch.Tensor] = []
         self._slots: Dict[Any, int] = {}
-        self._running: List[str] = []
+        self._running: List[str] = [""] if outside else []
         self._paths: Dict[int, str] = {}
         self._hooks: List[Any] = []
 
@@ -136,7 +137,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
 
     def _content(self, tensor: torch.Tensor) -> Tuple[str, List[int]]:
         """Name of the values, and the strides through which they are to be seen."""
-        if str(tensor.dtype) not in SHORT_NAMES or tensor.layout != torch.strided:
+        if tensor.is_meta or str(tensor.dtype) not in SHORT_NAMES or tensor.layout != torch.strided:
             self.left_out += 1
             return "", []
         here = tensor.detach().cpu()

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..reference_arm import ArmError
-from .fragments import MOST_CALLS, Arms, Child, Moment, Trial, children, is_leaf, judged, try_part, whole
+from .fragments import MOST_CALLS, Arms, Child, Moment, Trial, children, is_leaf, judged, try_part
 from .fragments import moments as moments_of
 from .operator_repro import repro
 from .operator_search import Searched, Way, guilty_operator
+from .part_runs import whole
 from .visit import PassVisit, Visit
 
 _NAMED = 4

@@ -19,8 +19,10 @@ from day0_worker.trees import has_state
 from ..outcomes import detail_of, outcome_of
 from ..reference_arm import Arm, ArmError
 from ..target_nodes import TargetNodes
+from .expert_runs import Which
 from .heard import Heard, full_path, hear
 from .judge import Judgement, judge_all
+from .part_runs import Part, on_arm, on_target
 from .values import WrongOutput, distances, joined
 from .visit import Visit
 
@@ -81,25 +83,6 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A module of a node, as a node of its own.
-
-    Attributes:
-        node: the module: its full path, a kind of its own, and what is known of the node that it lies in.
-        path: of the module inside that node; empty for the node itself.
-        weights: parameter inside the module -> tensor.
-        expressions: the same as a target takes them.
-        routed: whether rounding alone may send its tokens to other experts.
-    """
-
-    node: Node
-    path: str
-    weights: Mapping[str, Tensor]
-    expressions: Mapping[str, Any]
-    routed: bool
-
-
-@dataclass(frozen=True)
 class Child:
     """One call of a module that another one made.
 
@@ -135,12 +118,6 @@ class Trial:
     skipped: str = ""
 
 
-def whole(visit: Visit) -> Part:
-    """The node itself as a part."""
-    routed = visit.node.feed_forward == "moe" or visit.node.layer_kind == "sparse_indexed"
-    return Part(visit.node, "", visit.weights, visit.expressions, routed)
-
-
 def moments(visit: Visit) -> list[Moment]:
     """Each pass of a visit with those before it that filled its cache."""
     found: list[Moment] = []
@@ -163,8 +140,8 @@ def run_arm(arm: Arm, part: Part, moment: Moment, *, exact: bool) -> Call:
     """
     try:
         for given in (*moment.earlier, moment.call):
-            call = given.exact if exact else given.lowered
-            output = arm.run(part.node, part.weights, call, state=moment.state)
+            call, which = _of(given, exact)
+            output = on_arm(arm, part, call, which=which, state=moment.state)
         return output
     finally:
         arm.modules.forget(STATE)
@@ -179,17 +156,15 @@ def try_part(child: Child, arms: Arms, nodes: TargetNodes) -> Trial:
         return Trial(skipped=error.message)
     try:
         for given in (*moment.earlier, moment.call):
-            answer = nodes.run(
-                part.node, part.expressions, given.lowered, mode=given.mode, state=moment.state
-            )
+            local = on_target(nodes, part, given.lowered, mode=given.mode, state=moment.state)
     except WorkerError as error:
         return Trial(f"{outcome_of(error)}: {detail_of(error)}", noise=noise)
-    except UnsupportedError as error:
+    except (UnsupportedError, ArmError) as error:
         return Trial(skipped=error.message, noise=noise)
     finally:
         if moment.state is not None:
             nodes.forget(STATE)
-    return judged(child, answer.outputs, noise, arms)
+    return judged(child, local, noise, arms)
 
 
 def judged(child: Child, local: Call, noise: Call, arms: Arms) -> Trial:
@@ -248,20 +223,26 @@ def children(part: Part, moment: Moment, arms: Arms) -> tuple[list[Child], dict[
 
 def is_leaf(part: Part, arms: Arms) -> bool:
     """Whether nothing below it stands for itself, as in experts whose parameters are stacked."""
+    if part.home is not None:
+        return True
     module = arms.reference.modules.module(part.node.name)
     return any(parameter.dim() >= 3 for parameter in module._parameters.values() if parameter is not None)
 
 
 def _listened(arm: Arm, part: Part, moment: Moment, *, exact: bool) -> Heard:
-    def run(call: Call) -> Callable[[], Call]:
-        return lambda: arm.run(part.node, part.weights, call, state=moment.state)
+    def run(given: Given) -> Callable[[], Call]:
+        call, which = _of(given, exact)
+        return lambda: on_arm(arm, part, call, which=which, state=moment.state)
 
-    givens = (*moment.earlier, moment.call)
-    runs = [run(given.exact if exact else given.lowered) for given in givens]
+    runs = [run(given) for given in (*moment.earlier, moment.call)]
     try:
         return hear(arm.modules.module(part.node.name), part.path, runs)
     finally:
         arm.modules.forget(STATE)
+
+
+def _of(given: Given, exact: bool) -> tuple[Call, Which]:
+    return (given.exact, "exact") if exact else (given.lowered, "lowered")
 
 
 def _below(part: Part, path: str, output: Call, arms: Arms) -> Part:
@@ -271,6 +252,8 @@ def _below(part: Part, path: str, output: Call, arms: Arms) -> Part:
     module = arms.reference.modules.module(name)
     chooses = any(not t.is_floating_point() for t in output.tensors.values())
     holds = any("experts" in inner.split(".") for inner, _ in module.named_modules())
+    inside = node.experts.removeprefix(start) if node.experts.startswith(start) else ""
+    itself = bool(node.experts) and node.experts == path
     return Part(
         node=Node(
             name=name,
@@ -281,11 +264,15 @@ def _below(part: Part, path: str, output: Call, arms: Arms) -> Part:
                 for key, recipe in node.weights.items()
                 if key.startswith(start)
             },
+            experts=inside,
         ),
         path=full,
         weights=Prefixed(part.weights, start),
         expressions=Prefixed(part.expressions, start),
         routed=part.routed and (chooses or holds),
+        stack=part.stack if inside or itself else None,
+        home=node if itself else None,
+        held=part.held,
     )
 
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from day0.adapters.base.errors import UnsupportedError, WorkerError
 from day0.adapters.base.skeleton import Skeleton
-from day0.adapters.base.target import Call, Observation, Target
+from day0.adapters.base.target import Call, Observation, Paused, Target
 
 from ..outcomes import detail_of
 from ..reference_arm import Arm, ArmError
@@ -19,7 +20,9 @@ from .fragments import Arms, Child, judged
 from .operator_effect import with_changes
 from .operator_faults import Suspect, suspects
 from .operator_singly import singly
-from .operator_trace import Trace, aligned, trace, with_attributes
+from .operator_trace import Trace, aligned, trace, trace_experts, with_attributes
+from .part_runs import CHUNK, given_to_experts
+from .values import joined
 
 OBSERVED_BYTES = 2**30
 """Bytes of tensors that one observed run may send: those of a layer of 4,096 numbers wide over some 128
@@ -72,6 +75,8 @@ def guilty_operator(child: Child, searched: Searched, way: Way) -> Suspect | Non
         searched: arms and target.
         way: told how it went.
     """
+    if child.part.stack is not None:
+        return _among_experts(child, searched, way)
     noise = _trace(child, searched, way)
     if noise is None:
         return None
@@ -80,6 +85,41 @@ def guilty_operator(child: Child, searched: Searched, way: Way) -> Suspect | Non
     if found is None:
         found = _singly(noise, searched, way)
     return _guilty(found, child, noise, searched.arms, way) if found else None
+
+
+def _among_experts(child: Child, searched: Searched, way: Way) -> Suspect | None:
+    """Experts that are too large to be loaded together: their operators one by one, on the worst tokens."""
+    part = child.part
+    if part.home is None:
+        way.say("its operators cannot be seen: its experts are too large to be loaded together")
+        return None
+    try:
+        given = _worst_tokens(given_to_experts(child.moment.call.lowered), child)
+        noise = trace_experts(part, given, searched.alike)
+    except ArmError as error:
+        way.say(f"its operators cannot be noted: {error.message}")
+        return None
+    way.say(f"operators of its experts on the {len(given.hidden)} worst tokens")
+    found = _singly(noise, searched, way)
+    return found[0] if found else None
+
+
+def _worst_tokens(given: Paused, child: Child) -> Paused:
+    """The tokens that are furthest off, as many as meet few experts; at least one."""
+    order = torch.arange(len(given.hidden))
+    if child.local is not None:
+        got, due = (joined([call], [None])[0].double() for call in (child.local, child.reference))
+        order = ((got - due).norm(dim=-1) / due.norm(dim=-1)).nan_to_num(0.0).argsort(descending=True)
+    met: set[int] = set()
+    rows: list[int] = []
+    for row in order.tolist():
+        more = met | set(given.ids[row].tolist())
+        if rows and len(more) > CHUNK:
+            continue
+        met = more
+        rows.append(row)
+    chosen = torch.tensor(sorted(rows))
+    return Paused("", given.hidden[chosen], given.ids[chosen], given.weights[chosen])
 
 
 def _trace(child: Child, searched: Searched, way: Way) -> Trace | None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+import torch
+
 from day0.adapters.base.errors import WorkerError
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.target import ObservedOperator
+from day0.adapters.base.target import ObservedOperator, Paused
 from day0.adapters.models.encoding import attributes_of
 from day0.adapters.targets.observation import observed_operators
 from day0_worker.observed import Observer
@@ -16,7 +18,8 @@ from day0_worker.operators import resolve
 from day0_worker.stack import StackError
 
 from ..reference_arm import Arm, ArmError
-from .fragments import STATE, Moment, Part
+from .fragments import STATE, Moment
+from .part_runs import Part
 from .values import float_tensors
 
 _EVERYTHING = 1 << 62
@@ -67,6 +70,30 @@ def trace(part: Part, moment: Moment, arm: Arm) -> Trace:
         raise ArmError(error.message) from error
     finally:
         arm.modules.forget(STATE)
+
+
+def trace_experts(part: Part, given: Paused, arm: Arm) -> Trace:
+    """What an arm in the target's precision dispatches for experts that are too large to be loaded together.
+
+    Args:
+        part: the experts of a node.
+        given: hidden states, ids and weights of some tokens.
+        arm: whose operators are noted.
+
+    Raises:
+        ArmError: see `trace`.
+    """
+    assert part.stack is not None, "asked of handed-out experts only"
+    assert part.home is not None, "asked of experts only"
+    met = sorted(set(given.ids.reshape(-1).tolist()))
+    stack = part.stack(met)
+    ids = torch.searchsorted(torch.tensor(met), given.ids.contiguous())
+    try:
+        with Observer(_EVERYTHING, hold=True, outside=True) as observer:
+            output = arm.run_experts(part.home, stack.lowered, given.hidden, ids, given.weights)
+        return Trace(observed_operators(observer.operators, observer.contents), [observer.slot(output)])
+    except WorkerError as error:
+        raise ArmError(error.message) from error
 
 
 def with_attributes(call: OperatorCall) -> OperatorCall:

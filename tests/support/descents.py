@@ -12,6 +12,7 @@ from day0.adapters.base.errors import WorkerError
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Call, Target
 from day0.adapters.models.casting import cast_like
+from day0.adapters.models.node_weights import WeightReader
 from day0.adapters.models.walk import Walk
 from day0.adapters.models.weights import resolve_weights
 from day0.tasks.numerics.fragments import Arms
@@ -35,8 +36,13 @@ def searched(model: TinyRelease, target: Target, **more: Any) -> Searched:
     return Searched(arms, TargetNodes(target, model.skeleton, dtype), target, model.skeleton, **more)
 
 
-def visit_of(model: TinyRelease, who: Searched, name: str, *, steps: int = 0) -> Visit:
-    """The visit of one node: a prefill, and steps of decoding after it where these are asked for."""
+def visit_of(
+    model: TinyRelease, who: Searched, name: str, *, steps: int = 0, handed_out: bool = False
+) -> Visit:
+    """The visit of one node: a prefill, and steps of decoding after it where these are asked for.
+
+    With `handed_out` its experts are not among the weights, as in a walk over a model larger than memory.
+    """
     generator = torch.Generator().manual_seed(7)
     tokens = torch.randint(3, 60, (_LENGTH + steps,), generator=generator).tolist()
     parts = [tokens[:_LENGTH], *([token] for token in tokens[_LENGTH:])]
@@ -50,7 +56,12 @@ def visit_of(model: TinyRelease, who: Searched, name: str, *, steps: int = 0) ->
         arm.forget_all()
     who.nodes.forget_all()
     expressions = resolve_weights(node, model.release.checkpoint)
-    return Visit(node, read_weights(node, expressions), expressions, found)
+    if not handed_out:
+        plain = node.model_copy(update={"experts": ""})
+        return Visit(plain, read_weights(node, expressions), expressions, found)
+    reader = WeightReader(model.release.checkpoint)
+    own = reader.open(node, who.arms.noise.dtypes(node), without_experts=True)
+    return Visit(node, own.exact(), own.sent(), found, own.experts)
 
 
 def _pass(

@@ -43,7 +43,8 @@ def found(model: TinyRelease, askew: Any, options: str, *, dtype: str = "bf16", 
     """What the search finds in the second layer of a target with these options."""
     target = ObservedTarget(f"askew@cpu/{dtype}?layer={LAYER}&{options}", askew)
     who = searched(model, target)
-    return descend(visit_of(model, who, LAYER, steps=more.pop("steps", 0)), who, **more)
+    visit = visit_of(model, who, LAYER, steps=more.pop("steps", 0), handed_out=more.pop("handed_out", False))
+    return descend(visit, who, **more)
 
 
 WAYS = [
@@ -108,6 +109,30 @@ def test_experts_are_compared_with_the_implementation_that_the_target_runs(
 ) -> None:
     descent = found(tiny("qwen3_moe"), askew, options)
     assert (descent.fragment, descent.op) == (f"{LAYER}.{module}", op), descent.detail
+
+
+def test_experts_that_are_handed_out_are_put_together_where_they_are_small(tiny: Tiny, askew: Any) -> None:
+    options = "how=mode&op=aten.silu.default&factor=1.5"
+    descent = found(tiny("qwen3_moe"), askew, options, handed_out=True)
+    assert (descent.fragment, descent.op) == (f"{LAYER}.mlp.experts.act_fn", "aten.silu.default")
+
+
+@pytest.mark.parametrize(
+    ("options", "module", "op"),
+    [
+        ("how=mode&op=aten.silu.default&factor=1.5&inside=1&alone=1", "mlp.experts", "aten.silu.default"),
+        ("how=mode&op=aten.silu.default&factor=1.5&inside=1", "mlp.experts", ""),
+        ("how=mode&op=aten.rsqrt.default&factor=1.5&inside=1", "input_layernorm", "aten.rsqrt.default"),
+        ("how=none", "", ""),
+    ],
+)
+def test_large_experts_run_a_few_at_a_time(
+    tiny: Tiny, askew: Any, monkeypatch: pytest.MonkeyPatch, options: str, module: str, op: str
+) -> None:
+    monkeypatch.setattr("day0.tasks.numerics.part_runs.ASSEMBLED_BYTES", 0)
+    descent = found(tiny("qwen3_moe"), askew, options, handed_out=True)
+    assert descent.fragment == (f"{LAYER}.{module}" if module else ""), descent.detail
+    assert descent.op == op, descent.detail
 
 
 @pytest.mark.parametrize("inside", ["", "&inside=1"])
@@ -194,7 +219,10 @@ def test_a_wrong_kernel_of_a_device_is_found_and_its_script_shows_it(
 def test_other_families_are_right_and_their_faults_are_found(tiny: Tiny, askew: Any, name: str) -> None:
     model = tiny(name)
     layer = [node.name for node in model.skeleton.nodes if node.role == "layer"][1]
-    for options, op in (("how=none", ""), ("how=mode&op=aten.mm.default&factor=1.5", "aten.mm.default")):
+    for options, op in (
+        ("how=none", ""),
+        ("how=mode&op=aten.rsqrt.default&factor=1.5", "aten.rsqrt.default"),
+    ):
         who = searched(model, ObservedTarget(f"askew@cpu/bf16?layer={layer}&{options}", askew))
         descent = descend(visit_of(model, who, layer), who)
         assert descent.op == op, descent.detail

@@ -60,6 +60,7 @@ class Spoiling(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
 
 class AskewStack(EagerStack):
     name = "askew"
+    run_may_stand_still = True
 
     def offered(self) -> list[str]:
         return [word for word in super().offered() if word != "observe" or "blind" not in self.options]
