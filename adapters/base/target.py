@@ -206,6 +206,23 @@ class Paused:
 
 
 @dataclass(frozen=True)
+class TrainingStep:
+    """One step of training as a target made it, all tensors on the CPU.
+
+    Attributes:
+        losses: [sequences, length - 1], cross entropy of each next token, nats.
+        gradients: parameter -> its gradient, where it has one.
+        weights: parameter or saved buffer -> its values after the step.
+        routed: path of experts -> [tokens, k], ids of the experts that its tokens were sent to.
+    """
+
+    losses: Tensor
+    gradients: Mapping[str, Tensor]
+    weights: Mapping[str, Tensor]
+    routed: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class LoadReport:
     """What the target's own loader said of a checkpoint folder.
 
@@ -391,6 +408,18 @@ class Target(Protocol):
 
     def load(self, folder: str, *, dtype: str) -> LoadReport:
         """Loads a checkpoint folder by the stack's own loader; `score` and `generate` use it."""
+        ...
+
+    def train(self, fragment: Fragment, weights: Mapping[str, Any], step: Mapping[str, Any]) -> TrainingStep:
+        """Makes one step of training: loss of the next token, backward, optimiser.
+
+        Args:
+            fragment: the whole model; `node` and `kind` mean nothing.
+            weights: full name of a parameter or saved buffer -> expression, see `run`.
+            step: `tied` (name -> name whose tensor it shares), `experts` (paths whose choices are told),
+                `tokens` (sequences of equal length) and `settings` of AdamW (`lr`, `beta1`, `beta2`, `eps`,
+                `weight_decay`).
+        """
         ...
 
     def score(self, tokens: Sequence[Sequence[int]]) -> Answer:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
-from day0_worker import NodeRun, Stack, StackError, describing, host_fallback, loading, ranks
+from day0_worker import NodeRun, Stack, StackError, describing, host_fallback, loading, ranks, training
 from day0_worker.kept_inputs import changed_inputs, kept_inputs
 from day0_worker.modules import NodeModules
 from day0_worker.shelf import ModuleShelf
@@ -35,7 +35,7 @@ class EagerStack(Stack):
         """Capabilities that work here, by what is installed."""
         offered = ["op"]
         if importlib.util.find_spec("transformers"):
-            offered += ["fragment", "observe", "model", "generate"]
+            offered += ["fragment", "observe", "grad", "model", "generate"]
             if type(self).run is EagerStack.run or self.run_may_stand_still:
                 offered.append("parts")
         else:
@@ -138,6 +138,16 @@ class EagerStack(Stack):
         self._model = None
         self._model, report = loading.load_folder(folder, dtype, self.device, self.options)
         return report
+
+    def train(self, job: training.TrainJob) -> training.Trained:
+        """See `Stack`; with the optimiser of `optimiser`."""
+        self._drop_kept()
+        job.options = {**self.options, **job.options}
+        return training.train(job, self.device, self.optimiser)
+
+    def optimiser(self, parameters: List[torch.nn.Parameter], settings: Mapping[str, float]) -> Any:
+        """AdamW with these settings; a vendor that has one of its own overrides it."""
+        return training.adamw(parameters, settings)
 
     def score(self, tokens: List[List[int]]) -> Any:
         """See `Stack`."""

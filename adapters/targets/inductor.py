@@ -39,12 +39,12 @@ class InductorStack(EagerStack):
     def offered(self) -> List[str]:
         """See `EagerStack`; `generate` is left out: each new length would compile anew.
 
-        So is `observe`: what runs is compiled, operators are nowhere called.
+        So are `observe` (what runs is compiled, operators are nowhere called) and `grad`.
         """
         if self.device == "cpu" and not any(shutil.which(name) for name in ("g++", "clang++", "c++")):
             self.remark("no_compiler", self.name, "there is no C++ compiler, which inductor needs on a CPU")
             return [word for word in super().offered() if word == "collectives"]
-        return [word for word in super().offered() if word not in ("generate", "observe")]
+        return [word for word in super().offered() if word not in ("generate", "observe", "grad")]
 
     def prepare(self, fragment: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any], mode: str,
                 weights: str) -> str:  # fmt: skip

@@ -20,6 +20,7 @@ from day0.adapters.base.target import (
     Observation,
     Paused,
     TargetDescription,
+    TrainingStep,
 )
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.worker import Worker
@@ -28,6 +29,7 @@ from .answers import as_answer, as_description, as_generation, as_load_report, a
 from .batch import ask_in_batches
 from .observation import as_observation
 from .sent_weights import SentWeights
+from .training_step import as_training_step
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,25 +102,28 @@ class WorkerTarget:
 
     def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
         """See `Target`."""
-        from day0_worker import trees
-
         self._need("fragment")
         request = {
-            "fragment": {
-                "node": fragment.node,
-                "kind": fragment.kind,
-                "architecture": fragment.architecture,
-                # Through JSON, so that keys are strings; as a tree, since real configs hold Infinity.
-                "config": trees.encode(json.loads(json.dumps(dict(fragment.config))))[0],
-                "dtype": fragment.dtype,
-                "options": {**self.spec.options, **fragment.options},
-                "varying": list(fragment.varying),
-            },
+            "fragment": self._described(fragment),
             "tree": example.tree,
             "mode": mode,
             "weights": weights,
         }
         return str(self._ask("prepare", request, example.tensors)[0]["result"].get("handle", ""))
+
+    def _described(self, fragment: Fragment) -> dict[str, Any]:
+        from day0_worker import trees
+
+        return {
+            "node": fragment.node,
+            "kind": fragment.kind,
+            "architecture": fragment.architecture,
+            # Through JSON, so that keys are strings; as a tree, since real configs hold Infinity.
+            "config": trees.encode(json.loads(json.dumps(dict(fragment.config))))[0],
+            "dtype": fragment.dtype,
+            "options": {**self.spec.options, **fragment.options},
+            "varying": list(fragment.varying),
+        }
 
     def run(
         self, handle: str, node: str, weights: Mapping[str, Any], inputs: Call, *, state: str | None = None
@@ -270,6 +275,15 @@ class WorkerTarget:
                 remedy="Mount the folder there under the same path.",
             )
         return as_load_report(self._ask("load", {"folder": str(path), "dtype": dtype})[0])
+
+    def train(self, fragment: Fragment, weights: Mapping[str, Any], step: Mapping[str, Any]) -> TrainingStep:
+        """See `Target`."""
+        self._need("grad")
+        tensors: dict[str, Tensor] = {}
+        sent = {name: self._weights.sent(expression, tensors) for name, expression in weights.items()}
+        request = {"fragment": self._described(fragment), "weights": sent, **step}
+        _, blob = self._ask("train", request, tensors)
+        return as_training_step(self._load("train", blob), self.spec)
 
     def score(self, tokens: Sequence[Sequence[int]]) -> Answer:
         """See `Target`."""

@@ -99,6 +99,7 @@ class _Server:
             "run_op": self._run_op,
             "run_ops": self._run_ops,
             "load": lambda request, tensors: (self._loaded().load(request["folder"], request["dtype"]), {}),
+            "train": self._train,
             "score": lambda request, tensors: _tree(self._loaded().score(request["tokens"])),
             "generate": lambda request, tensors: (
                 self._loaded().generate(request["tokens"], request["new_tokens"]),
@@ -250,6 +251,29 @@ class _Server:
         weights = LazyWeights(request["weights"], tensors)
         job = NodeRun(request["handle"], request["node"], weights, args, {}, None, experts=request["experts"])
         return self._measured(lambda stack: stack.run(job))
+
+    def _train(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
+        from day0_worker.training import TrainJob
+        from day0_worker.trees import decode
+        from day0_worker.weights import LazyWeights
+
+        fragment = request["fragment"]
+        weights = LazyWeights(request["weights"], tensors)
+        names = ("tied", "experts", "tokens", "settings")
+        job = TrainJob(
+            fragment["architecture"],
+            decode(fragment["config"], {}),
+            fragment["dtype"],
+            fragment["options"],
+            weights,
+            **{name: request[name] for name in names},
+        )
+        stack = self._loaded()
+        made = stack.train(job)
+        outputs = {"losses": made.losses}
+        for group in ("gradients", "weights", "routed"):
+            outputs.update({f"{group}/{name}": value for name, value in getattr(made, group).items()})
+        return {}, outputs
 
     def _forget(self, request: Mapping[str, Any], tensors: Mapping[str, Any]) -> Result:
         self._loaded().forget(request["state"])

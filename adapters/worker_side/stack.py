@@ -14,6 +14,8 @@ from day0_worker.workarounds import Ways
 if TYPE_CHECKING:
     import torch
 
+    from day0_worker.training import Trained, TrainJob
+
 STACK_API = 1
 
 ERROR_KINDS = (
@@ -176,6 +178,10 @@ class Stack:
     def load(self, folder: str, dtype: str) -> Dict[str, Any]:
         """Loads a checkpoint folder by the stack's own loader; says missing, unexpected, mismatched keys."""
         raise StackError(f"{self.name} does not load checkpoints", "unsupported")
+
+    def train(self, job: "TrainJob") -> "Trained":
+        """Makes one step of training and says what became of loss, gradients and weights."""
+        raise StackError(f"{self.name} does not train", "unsupported")
 
     def score(self, tokens: List[List[int]]) -> Any:
         """Logits [batch, length, vocabulary] of the loaded model."""
