@@ -142,21 +142,32 @@ def _run(
     by_value: bool = False,
 ) -> Ran:
     ran = Ran()
-    cached = visit.node.state.kind != "none" and any(
-        step.cached for step in visit.passes if step.name in names
-    )
-    for step in (step for step in visit.passes if step.name in names):
+    steps = [step for step in visit.passes if step.name in names]
+    cached = visit.node.state.kind != "none" and any(step.cached for step in steps)
+    pending: dict[str, Paused] = {}
+    for step in steps:
         own = state if cached and (step.cached or step is visit.passes[0]) else None
-        came = begin(step, own)
-        while isinstance(came, Paused):
-            ran.routed.setdefault(step.name, came)
-            output = _experts(side, which, visit, came, chunk, by_value)
-            came = side.resume(came, output)
-        ran.outputs[step.name] = came.outputs if isinstance(came, Answer) else came
+        _settle(ran, pending, step.name, begin(step, own))
+    while pending:
+        # All passes meet each expert together, so that its weights are read once.
+        outputs = _experts(side, which, visit, list(pending.values()), chunk, by_value)
+        before, pending = pending, {}
+        for (name, paused), output in zip(before.items(), outputs, strict=True):
+            _settle(ran, pending, name, side.resume(paused, output))
     return ran
 
 
-def _experts(side: _Runner, which: Which, visit: Visit, paused: Paused, chunk: int, by_value: bool) -> Tensor:
+def _settle(ran: Ran, pending: dict[str, Paused], name: str, came: Call | Answer | Paused) -> None:
+    if isinstance(came, Paused):
+        ran.routed.setdefault(name, came)
+        pending[name] = came
+    else:
+        ran.outputs[name] = came.outputs if isinstance(came, Answer) else came
+
+
+def _experts(
+    side: _Runner, which: Which, visit: Visit, pending: Sequence[Paused], chunk: int, by_value: bool
+) -> list[Tensor]:
     assert visit.experts is not None, "a node that stands still at its experts has some"
     experts = visit.experts
 
@@ -164,7 +175,10 @@ def _experts(side: _Runner, which: Which, visit: Visit, paused: Paused, chunk: i
         stack = experts(ids)
         return _ByValue(stack) if by_value else stack
 
-    output = through_experts(visit.node, [Waiting(side, paused, which)], stacks, chunk=chunk)[0]
-    if isinstance(output, Day0Error):
-        raise output
-    return output
+    waiting = [Waiting(side, paused, which) for paused in pending]
+    made: list[Tensor] = []
+    for output in through_experts(visit.node, waiting, stacks, chunk=chunk):
+        if isinstance(output, Day0Error):
+            raise output
+        made.append(output)
+    return made

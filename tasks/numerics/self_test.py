@@ -197,7 +197,9 @@ class _Trial:
         wide = self._bench.wide if dtype != self._yard.dtype else None
         nodes = (wide.nodes if wide else self._bench.nodes).changed(f"bug:{bug}@{node}")
         judge = self._fine_judge(wide) if wide else self._judge
-        names, state, chunk = judge.names(group), f"bug {bug} {node}", self._bench.chunk
+        # Bugs of experts choose them by the rows that they meet, which have to be those of the fp64 run.
+        names = [step.name for step in judge.passes] if self._visit.experts else judge.names(group)
+        state, chunk = f"bug {bug} {node}", self._bench.chunk
         try:
             if wide:
                 ran = on_wide_target(nodes, self._visit, names, dtype, state=state, chunk=chunk)
