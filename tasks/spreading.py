@@ -88,7 +88,7 @@ def _dask(address: str) -> Iterator[Any]:
             remedy="Install it with: pip install 'day0[dask]'.",
         ) from error
     try:
-        client = Client(address, timeout="30s", set_as_default=False)
+        client: Any = Client(address, timeout="30s", set_as_default=False)  # type: ignore[no-untyped-call]  # it is untyped
     except (OSError, ValueError) as error:
         raise InputError(f"no Dask scheduler answers at {address}: {error}", code="E156") from error
     with client:

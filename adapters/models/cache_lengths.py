@@ -25,11 +25,11 @@ def cache_of_length(model: Any, batch: int, length: int) -> Any:
     Raises:
         SkeletonError: E411, the family keeps its state in a way that cannot be told this.
     """
-    cache = new_cache(model)
+    cache: Any = new_cache(model)
     empty = torch.empty((batch, 1, length, 1), device="meta")
     try:
         for index in range(_layers(model, cache)):
-            layer = cache.layers[index] if index < len(cache.layers) else None
+            layer: Any = cache.layers[index] if index < len(cache.layers) else None
             if layer is None or hasattr(layer, "get_mask_sizes"):
                 cache.update(empty, empty, index)
             states = getattr(layer, "has_previous_state", None)

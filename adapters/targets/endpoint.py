@@ -27,6 +27,8 @@ from day0.adapters.base.target import (
     Fragment,
     Generation,
     LoadReport,
+    Observation,
+    Paused,
     TargetDescription,
 )
 from day0.adapters.base.target_spec import TargetSpec
@@ -211,6 +213,52 @@ class EndpointTarget:
     ) -> Answer:
         """Not offered by a server."""
         self._refuse("fragment")
+
+    def start(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        pause: str,
+        state: str | None = None,
+    ) -> Answer | Paused:
+        """Not offered by a server."""
+        self._refuse("parts")
+
+    def resume(self, key: str, output: Tensor) -> Answer | Paused:
+        """Not offered by a server."""
+        self._refuse("parts")
+
+    def run_experts(
+        self,
+        handle: str,
+        node: str,
+        experts: str,
+        weights: Mapping[str, Any],
+        hidden: Tensor,
+        ids: Tensor,
+        chosen: Tensor,
+    ) -> Answer:
+        """Not offered by a server."""
+        self._refuse("parts")
+
+    def drop(self, keys: Sequence[str] | None = None) -> None:
+        """Nothing stands still."""
+
+    def observe(
+        self,
+        handle: str,
+        node: str,
+        weights: Mapping[str, Any],
+        inputs: Call,
+        *,
+        state: str | None = None,
+        limit: int,
+    ) -> Observation:
+        """Not offered by a server."""
+        self._refuse("observe")
 
     def report(self, handle: str) -> CompileReport:
         """Not offered by a server."""

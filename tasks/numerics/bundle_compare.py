@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from day0.adapters.base.errors import CheckpointError, Day0Error
+from day0.adapters.base.errors import CheckpointError, Day0Error, SourceError
 from day0.adapters.base.release import Release
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Call
@@ -49,7 +49,7 @@ def compare_with_bundle(case: Case, bundle: Bundle, release: Release, target: Ta
         for facts in run.steps():
             found.append(facts)
             case.progress(case.step, len(found), total, facts.block.name)
-    except CheckpointError as error:
+    except (CheckpointError, SourceError) as error:
         stopped = error
     finally:
         run.reader.close()

@@ -74,8 +74,8 @@ def further_of(question: Question, case: Case, target: Target, given: Sequences)
         training, findings = train_once(question.release, plain, target)
         found = replace(found, training=training, findings=(*found.findings, *findings))
     if asked.task:
-        from .task_metric import measure_task
+        from .task_run import run_task
 
-        task, findings = measure_task(question, plain, target, given.tokenizer)
+        task, findings = run_task(plain, target, given.tokenizer, local_folder(question.release))
         found = replace(found, task=task, findings=(*found.findings, *findings))
     return found

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from day0.adapters.base.errors import CheckpointError, Day0Error, SkeletonError
+from day0.adapters.base.errors import CheckpointError, Day0Error, SkeletonError, SourceError
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Call
 from day0.adapters.models.node_weights import NodeWeights, WeightReader
@@ -76,7 +76,7 @@ def compare_model(
     with Lockstep(case, target, watch, record) as run:
         try:
             found.extend(run.steps())
-        except (CheckpointError, ArmError, SkeletonError) as error:
+        except (CheckpointError, SourceError, ArmError, SkeletonError) as error:
             stopped = error
         return Comparison(
             nodes=[*found, *_not_reached(case, found, stopped)],
