@@ -212,6 +212,23 @@ end stays below it. Measured: SmolLM2-135M answers 0.93, guessing gives 0.36."""
 TASK_ANSWERED = 0.95
 """Share of the questions that the target must answer: what a server leaves out is not left out at random."""
 
+NUMERICS_TRAINING_SETTINGS = {
+    "lr": 2.0**-6,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "eps": 1e-8,
+    "weight_decay": 2.0,
+}
+"""AdamW of the one step of training that is compared; betas and eps are torch's defaults. Rate and decay are
+far larger than anybody trains with: a weight of 0.03 has an ULP of 1e-4 in bf16, and both the step (1.6e-2)
+and the decay (3 % of the weight, eight ULP) have to stand out from it, or a wrong one would be lost in
+rounding."""
+
+NUMERICS_TRAINING_BYTES = {"fp64": 100, "fp32": 88, "bf16": 56, "fp16": 56}
+"""Bytes that a weight takes, precision of the target -> bytes: weight, gradient and two moments in the
+reference's precision (16 in fp32, 32 in fp64), what is kept of each side (gradient and weight: 16, 8 and 8 for
+an fp32 target), the target's own step in its worker, and one copy while an answer crosses."""
+
 # --- reports: what counts as a change between two runs -----------------------------------------------------
 # Facts are equal for equal inputs, so under one fingerprint any change is one; the band serves comparisons
 # across versions, whose kernels round in another order.

@@ -238,6 +238,25 @@ ENTRIES: tuple[Entry, ...] = (
         remedy="Report it to the server's owner: perplexities that others compute from it are wrong.",
     ),
     Entry(
+        code="NUM030",
+        title="Step of training wrong",
+        severity="error",
+        meaning="In one step of loss, backward and optimiser on the first layers of each kind, the losses, a "
+        "node's gradients or what the step added to its weights are further from the reference's than the "
+        "rounding of the target's precision explains; a gradient is missing, or a weight moved that has "
+        "none. Gradients flow backward, so the last node in order that is off is named.",
+        remedy="Where forward passes, look at the backward kernels of this node's operators; where only "
+        "updates are off, at the optimiser.",
+    ),
+    Entry(
+        code="NUM031",
+        title="Step of training not compared",
+        severity="warning",
+        meaning="The step of training that was asked for was not made or not compared, for the reason given.",
+        remedy="Give more memory where that is the reason; else read what target or reference raised.",
+        undecided="unverified",
+    ),
+    Entry(
         code="NUM040",
         title="Task answered worse",
         severity="warning",

@@ -9,13 +9,14 @@ import torch
 
 from day0.adapters.base.errors import RemoteError, WorkerError
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.target import Answer, Call, Observation, TargetDescription
+from day0.adapters.base.target import Answer, Call, Fragment, Observation, TargetDescription, TrainingStep
 from day0.adapters.targets.eager import EagerStack
 from day0.adapters.targets.observation import as_observation
 from day0_worker import NodeRun, failures, trees
 from day0_worker.observed import Observer
 from day0_worker.operators import decode_call
-from day0_worker.weights import evaluate
+from day0_worker.training import TrainJob
+from day0_worker.weights import LazyWeights, evaluate
 from support.in_process_target import InProcessTarget
 
 
@@ -67,6 +68,21 @@ class ObservedTarget(InProcessTarget):
             said["error"] = failures.answer(error)
         said.update(operators=observer.operators, left_out=observer.left_out)
         return as_observation(said, {**outputs, **observer.contents})
+
+    def train(self, fragment: Fragment, weights: Mapping[str, Any], step: Mapping[str, Any]) -> TrainingStep:
+        job = TrainJob(
+            fragment.architecture,
+            fragment.config,
+            fragment.dtype,
+            fragment.options,
+            LazyWeights(weights, {}),
+            **step,
+        )
+        try:
+            made = self._stack.train(job)
+        except (RuntimeError, NotImplementedError) as error:
+            raise _remote(error) from error
+        return TrainingStep(made.losses, made.gradients, made.weights, made.routed)
 
     def run_op(self, call: OperatorCall, tensors: Sequence[torch.Tensor]) -> Answer:  # type: ignore[override]  # the base has none
         try:

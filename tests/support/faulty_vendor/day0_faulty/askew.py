@@ -21,6 +21,7 @@ Several layers stand with a comma.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from day0.adapters.targets.eager import EagerStack
 from day0_worker import NodeRun
+from day0_worker.training import Trained, TrainJob
 
 
 class Spoiling(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
@@ -56,6 +58,20 @@ class Spoiling(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's b
             return made
         changed = first * self._factor
         return (changed, *made[1:]) if isinstance(made, tuple) else changed
+
+
+class WrongSlope(torch.autograd.Function):
+    """The activation as it is, backward with 1.3 times its slope."""
+
+    @staticmethod
+    def forward(context: Any, value: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(value)
+        return torch.ops.aten.silu(value)
+
+    @staticmethod
+    def backward(context: Any, *slopes: torch.Tensor) -> torch.Tensor:
+        (value,) = context.saved_tensors
+        return torch.ops.aten.silu_backward(slopes[0], value) * 1.3
 
 
 class AskewStack(EagerStack):
@@ -92,6 +108,35 @@ class AskewStack(EagerStack):
     def run_op(self, op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with self._spoilt() if "alone" in self.options else contextlib.nullcontext():
             return super().run_op(op, args, kwargs)
+
+    def train(self, job: TrainJob) -> Trained:
+        """`how`: `slope` (of the activation number `nth`), `nan`, `lost`, `moved` (of `weight`)."""
+        how, weight = self.options.get("how", ""), self.options.get("weight", "")
+        right, calls = torch.nn.functional.silu, itertools.count()
+
+        def silu(value: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+            return WrongSlope.apply(value) if next(calls) == int(self.options["nth"]) else right(value)
+
+        if how == "slope":
+            torch.nn.functional.silu = silu
+        try:
+            made = super().train(job)
+        finally:
+            torch.nn.functional.silu = right
+        if how == "nan":
+            made.gradients[weight].view(-1)[0] = torch.nan
+        if how == "lost":
+            del made.gradients[weight]
+        if how == "moved":
+            made.weights[weight] += 1
+        return made
+
+    def optimiser(self, parameters: list[torch.nn.Parameter], settings: Mapping[str, float]) -> Any:
+        if self.options.get("how") == "decay":
+            return super().optimiser(parameters, {**settings, "weight_decay": 0.0})
+        if self.options.get("how") == "coupled":
+            return torch.optim.Adam(parameters, lr=settings["lr"], weight_decay=settings["weight_decay"])
+        return super().optimiser(parameters, settings)
 
     @contextlib.contextmanager
     def _spoilt(self) -> Iterator[None]:
