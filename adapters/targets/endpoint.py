@@ -30,6 +30,7 @@ from day0.adapters.base.target import (
     Observation,
     Paused,
     TargetDescription,
+    TrainingStep,
 )
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly, Fingerprint
@@ -259,6 +260,10 @@ class EndpointTarget:
     ) -> Observation:
         """Not offered by a server."""
         self._refuse("observe")
+
+    def train(self, fragment: Fragment, weights: Mapping[str, Any], step: Mapping[str, Any]) -> TrainingStep:
+        """Not offered by a server."""
+        self._refuse("grad")
 
     def report(self, handle: str) -> CompileReport:
         """Not offered by a server."""

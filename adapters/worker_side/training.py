@@ -97,7 +97,7 @@ def train(job: TrainJob, device: str, make_optimiser: MakeOptimiser = adamw) -> 
     with _listening(model, job.experts, routed), torch.enable_grad(), Ways(job.options).active():
         logits = model(input_ids=tokens, use_cache=False).logits
         losses = next_token_losses(logits, tokens)
-        losses.mean().backward()
+        losses.mean().backward()  # type: ignore[no-untyped-call]  # torch's own is untyped
     del logits
     gradients = {name: _home(value.grad) for name, value in named.items() if value.grad is not None}
     with torch.no_grad():

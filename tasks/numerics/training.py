@@ -61,7 +61,7 @@ class _Plan:
         )
 
 
-def train_once(release: Release, case: Case, target: Target) -> tuple[Training, list[Finding]]:
+def train_once(release: Release, case: Case, target: Target) -> tuple[Training, Sequence[Finding]]:
     """Makes the step on all sides and compares.
 
     The model is the first layers of each kind with their real weights, the tokens are those of the main

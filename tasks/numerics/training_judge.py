@@ -87,8 +87,8 @@ def judge_node(name: str, parameters: Sequence[str], experts: Sequence[str], ste
                 f"{int((~mask).sum())} of {len(mask)} experts left out, as their tokens differ"
             )
     for parameter in parameters:
-        path = next((path for path in experts if parameter.startswith(f"{path}.")), None)
-        _judge_parameter(parameter, kept[path] if path else None, steps, found)
+        within = next((path for path in experts if parameter.startswith(f"{path}.")), None)
+        _judge_parameter(parameter, kept[within] if within else None, steps, found)
     return TrainingBlock(
         name=name,
         gradient=_worst(found.gradients),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def case_of(model: TinyRelease, store: Path, dtype: str, options: dict[str, str]
 
 def trained(
     model: TinyRelease, store: Path, askew: Any, options: str, dtype: str = "bf16", **changes: Any
-) -> tuple[Training, list[Finding]]:
+) -> tuple[Training, Sequence[Finding]]:
     target = ObservedTarget(f"askew@cpu/{dtype}?{options}", askew)
     case = case_of(model, store, dtype, dict(target.spec.options))
     return train_once(model.release, replace(case, **changes), target)
@@ -76,7 +76,7 @@ def test_a_right_step_passes_and_its_loss_is_that_of_the_stock_model(
 ) -> None:
     model = tiny("llama")
     training, findings = trained(model, store, askew, "how=none", dtype)
-    assert findings == []
+    assert not findings
     assert wrong(training) == {}
     assert [block.name for block in training.blocks] == [
         "loss", "model.embed_tokens", "model.layers.0", "model.norm",
