@@ -8,7 +8,7 @@ together, chunk by chunk, and the runs go on with what came out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ from day0.adapters.base.errors import Day0Error, UnsupportedError, WorkerError
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.target import Answer, Call, Paused
 from day0.adapters.models.node_weights import ExpertStack, NodeWeights
+from day0.adapters.models.quick_linear import Around, Scratch, quick_around
+from day0_worker.dtypes import torch_dtype
 
 from ..reference_arm import Arm, ArmError
 from ..target_nodes import TargetNodes
@@ -109,6 +111,16 @@ class NodeRun:
         self._node, self.sides, self._weights, self._whole = node, sides, weights, whole
         self._chunk = chunk
         self.results = Results()
+        scratch = Scratch()
+        self._quick = {
+            side: quick_around(torch_dtype(arm.dtype), scratch)
+            for side, arm in (("reference", sides.reference), ("noise", sides.noise))
+            # In fp32 the noise arm's roundings are to be those of torch's own kernels.
+            if arm is not None and (side == "reference" or arm.dtype != "fp32")
+        }
+        self._experts_of = {
+            side: _QuickExperts(self._runner(side), quick) for side, quick in self._quick.items()
+        }
 
     def run(self, asks: Sequence[Ask]) -> Results:
         """Runs everything that is asked.
@@ -141,7 +153,8 @@ class NodeRun:
             self.results.nonfinite = nonfinite_weights(arm.parameters(self._node))
         for ask in asks:
             try:
-                self._keep(ask.key, arm.start(self._node, ask.call, state=ask.state))
+                around = self._quick.get(side, nullcontext)
+                self._keep(ask.key, arm.start(self._node, ask.call, state=ask.state, around=around))
             except ArmError as error:
                 if side == "reference" and ask.step.name == MAIN:
                     raise
@@ -191,7 +204,8 @@ class NodeRun:
 
     def _waiting(self, key: Key, paused: Paused) -> Waiting:
         side = self._side(key)
-        return Waiting(self._runner(side), paused, _WHICH[side])  # type: ignore[arg-type]  # three known words
+        runner = self._experts_of.get(side, self._runner(side))
+        return Waiting(runner, paused, _WHICH[side])  # type: ignore[arg-type]  # three known words
 
     def _resumed(self, key: Key, paused: Paused, output: Tensor | Day0Error) -> Call | Paused | None:
         if isinstance(output, Day0Error):
@@ -219,12 +233,11 @@ class NodeRun:
         Returns:
             [n, hidden]; None where the side failed.
         """
-        side, paused = self._side(key), self.results.routed[key]
+        paused = self.results.routed[key]
         other = Paused(
             key=paused.key, hidden=paused.hidden[rows], ids=ids, weights=weights.to(paused.weights.dtype)
         )
-        waiting = Waiting(self._runner(side), other, _WHICH[side])  # type: ignore[arg-type]  # as above
-        output = through_experts(self._node, [waiting], self._stack, chunk=self._chunk)[0]
+        output = through_experts(self._node, [self._waiting(key, other)], self._stack, chunk=self._chunk)[0]
         return output if isinstance(output, Tensor) else None
 
     def _stack(self, ids: Sequence[int]) -> ExpertStack:
@@ -246,3 +259,17 @@ class NodeRun:
             "target": self.sides.target,
         }
         return runners[side]
+
+
+class _QuickExperts:
+    """An arm's experts with quick linear layers; see `day0.tasks.numerics.expert_runs.Side`."""
+
+    def __init__(self, arm: Arm, around: Around) -> None:
+        self._arm, self._around = arm, around
+
+    def run_experts(
+        self, node: Node, stack: Mapping[str, Any], hidden: Tensor, ids: Tensor, weights: Tensor
+    ) -> Tensor:
+        """See `day0.tasks.numerics.expert_runs.Side`."""
+        with self._around():
+            return self._arm.run_experts(node, stack, hidden, ids, weights)

@@ -92,6 +92,9 @@ class Fault:
 class LocalHub:
     """A hub of the given repositories, running until `close`.
 
+    Args:
+        handler: what answers, derived from `Handler`; None: that itself.
+
     Attributes:
         requests: method and path -> number of requests.
         served: path -> bytes of bodies sent.
@@ -107,7 +110,7 @@ class LocalHub:
         foreign_links: whether a tree's next page is named on another host than was asked, as by some mirrors.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, handler: type[Handler] | None = None) -> None:
         self.repositories: dict[str, Repository] = {}
         self.faults: list[Fault] = []
         self.requests: Counter[tuple[str, str]] = Counter()
@@ -123,8 +126,8 @@ class LocalHub:
         self.redirect = False
         self.foreign_links = False
         self.lock = threading.Lock()
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self._servers = [_Server(("127.0.0.1", 0), handler) for _ in range(2)]
+        answers = type("Handler", (handler or Handler,), {"hub": self})
+        self._servers = [_Server(("127.0.0.1", 0), answers) for _ in range(2)]
         self._threads = [
             threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
             for server in self._servers
@@ -191,8 +194,8 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """Answers for the hub that its class belongs to."""
+class Handler(BaseHTTPRequestHandler):
+    """Answers for the hub that its class belongs to; `send_body` may be another's."""
 
     hub: LocalHub
 
@@ -318,19 +321,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not body:
             return
-        path = unquote(urlsplit(self.path).path)
         try:
-            for chunk in _chunks(data, length if cut is None else min(cut, length)):
-                if self.hub.pace:
-                    time.sleep(self.hub.pace)
-                with self.hub.lock:  # before the client can have it and look
-                    self.hub.served[path] += len(chunk)
-                self.wfile.write(chunk)
+            self.send_body(data, length if cut is None else min(cut, length))
             self.wfile.flush()
         except ConnectionError:  # the client has had enough
             self.close_connection = True
         if cut is not None and cut < length:
             self.close_connection = True
+
+    def send_body(self, data: bytes | tuple[Path, int, int], length: int) -> None:
+        """Sends so many bytes of what is given, or of a file from one place to another."""
+        path = unquote(urlsplit(self.path).path)
+        for chunk in _chunks(data, length):
+            if self.hub.pace:
+                time.sleep(self.hub.pace)
+            with self.hub.lock:  # before the client can have it and look
+                self.hub.served[path] += len(chunk)
+            self.wfile.write(chunk)
 
 
 def _chunks(data: bytes | tuple[Path, int, int], length: int) -> Iterator[bytes]:

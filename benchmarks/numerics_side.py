@@ -1,0 +1,135 @@
+"""One measured process of `benchmarks/numerics.py`; says what came of it as JSON on its last line.
+
+python benchmarks/numerics_side.py compare|read MODEL STORE [--staged]
+python benchmarks/numerics_side.py small FOLDER STORE
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from day0.adapters.base.release import Release
+from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.skeleton import Node, Skeleton
+from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.checkpoints.release import open_release
+from day0.adapters.models.skeleton_store import load_or_build_skeleton
+
+MEMORY = 8 * 2**30
+TARGET = "eager@cpu/bf16"
+TOKENS = 512  # of the small model
+_CHUNK = 32  # experts that are read and dequantised at a time
+_AHEAD = 2 * 2**30  # bytes that may be on their way meanwhile
+
+
+def compare(model: str, store: str) -> dict[str, Any]:
+    """`measure_numerics` on a large release, from the worker's being ready to the record."""
+    began = time.perf_counter()
+    release = open_release(model)
+    skeleton = load_or_build_skeleton(release, RunStore(store))
+    opened = time.perf_counter() - began
+    record, seconds, ready = _measured(release, skeleton, store)
+    facts = record.facts
+    return {
+        "seconds": seconds,
+        "opened": opened,
+        "ready": ready,
+        "verdict": record.verdict,
+        "nodes": len(facts.blocks),
+        "failed": [block.name for block in facts.blocks if block.verdict not in ("pass", "near")],
+        "left_out": dict(facts.left_out) if hasattr(facts, "left_out") else {},
+        "bytes_touched": facts.bytes_read,
+        "tokens": facts.tokens,
+        "reference_seconds": record.observations.reference_seconds,
+        "target_seconds": record.observations.target_seconds,
+        "own_peak": record.observations.peak_memory,
+    }
+
+
+def _measured(
+    release: Release, skeleton: Skeleton, store: str, prompt: str = "", **question: Any
+) -> tuple[Any, float, float]:
+    """The record, the seconds that it took, and those until the worker was ready."""
+    from day0.adapters.targets.open import open_target
+    from day0.tasks.numerics.measure import measure_numerics
+    from day0.tasks.numerics.question import Question
+
+    began = time.perf_counter()
+    with open_target(TargetSpec.parse(TARGET), memory_limit=MEMORY) as target:
+        description = target.describe()
+        ready = time.perf_counter() - began
+        began = time.perf_counter()
+        asked = Question(
+            release, skeleton, RunStore(store), prompt, progress=_told, memory=MEMORY, **question
+        )
+        record = measure_numerics(asked, target, description)  # type: ignore[arg-type]  # a worker's
+        return record, time.perf_counter() - began, ready
+
+
+def _told(step: str, done: int, total: int, name: str = "") -> None:
+    print(f"{time.monotonic() % 1e5:.1f} {step} {done}/{total} {name}", file=sys.stderr, flush=True)
+
+
+def read(model: str, store: str) -> dict[str, Any]:
+    """Every tensor read once and dequantised to fp32, the next ones on their way meanwhile."""
+    import torch
+
+    from day0.adapters.models.buffers import Buffers
+    from day0.adapters.models.raw_tensors import RawTensors, located
+    from day0_worker.weights import described, evaluate_into
+
+    release = open_release(model)
+    skeleton = load_or_build_skeleton(release, RunStore(store))
+    buffers = Buffers(2**30)
+    raw = RawTensors(release.checkpoint, _AHEAD, buffers)
+    waited = 0.0
+    began = time.perf_counter()
+    parts = [part for node in skeleton.nodes if node.called for part in _parts(node, raw)]
+    for place, part in enumerate(parts):
+        held = raw.hold(part)
+        if place + 1 < len(parts):
+            raw.read_ahead(parts[place + 1], "next")
+        for expression in part:
+            waiting = time.perf_counter()
+            placed, values = located(held, expression)
+            waited += time.perf_counter() - waiting
+            evaluate_into(buffers.take(described(placed, values)[0], torch.float32), placed, values)
+    seconds = time.perf_counter() - began
+    raw.close()
+    return {"seconds": seconds, "waited": waited, "bytes": raw.bytes_read}
+
+
+def _parts(node: Node, raw: Any) -> Iterator[list[Any]]:
+    """Expressions that are read at a time: a node's own, then some experts' after some others'."""
+    from day0.adapters.models.expert_slices import compacted
+    from day0.adapters.models.weights import resolved
+
+    own = [name for name in node.weights if not node.experts or not name.startswith(f"{node.experts}.")]
+    expressions = {name: resolved(recipe.expression, raw.leaf) for name, recipe in node.weights.items()}
+    yield [expressions[name] for name in own]
+    stacked = [name for name in node.weights if name not in own]
+    count = node.weights[stacked[0]].shape[0] if stacked else 0
+    for start in range(0, count, _CHUNK):
+        ids = range(start, min(count, start + _CHUNK))
+        yield [compacted(expressions[name], ids) for name in stacked]
+
+
+def main() -> None:
+    what, model, store = sys.argv[1:4]
+    if "--staged" not in sys.argv:  # small ones of the development of this benchmark, too
+        from day0.adapters.models import raw_tensors
+
+        raw_tensors.STAGED_BYTES = 0
+    said = {"compare": compare, "read": read}[what](model, store)
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own, below = (one.ru_utime + one.ru_stime for one in usage)
+    print(json.dumps({**said, "cpu": own, "cpu_below": below}))
+
+
+if __name__ == "__main__":
+    main()
