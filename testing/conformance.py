@@ -33,7 +33,18 @@ from day0.adapters.base.errors import Day0Error
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
 
-from .conformance_checks import CHECKS, Check, Subject
+from .conformance_checks import CHECKS as OTHERS
+from .conformance_checks import Check, Subject
+from .training_checks import observes_what_it_runs, trains
+
+CHECKS: Sequence[tuple[str, Check]] = (
+    *OTHERS[:-1],
+    ("observe", observes_what_it_runs),
+    ("grad", trains),
+    OTHERS[-1],
+)
+"""Capability that a check needs (empty: none) and the check, in the order in which they run; the last one ends
+the worker."""
 
 __all__ = ["CHECKS", "Check", "Result", "Subject", "main", "open_subject", "run_conformance"]
 
