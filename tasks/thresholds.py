@@ -8,7 +8,7 @@ from __future__ import annotations
 # "Measured" below: `benchmarks/numerics_calibration.py`, random models of fifteen families (dense, GQA, MLA,
 # sliding, linear, state space, experts, vision-language) with another attention, another experts
 # implementation, another thread count, another batch, inductor and onnxruntime. Seven families set a value,
-# the other eight judged it; both figures are given. Earlier: SmolLM2-135M on eager, inductor, onnxruntime.
+# the other eight judged it; both figures are given. SmolLM2-135M judged as well.
 
 NUMERICS_ROUNDING_ULP = 12**-0.5
 """RMS error of rounding to nearest, in ULP: an error uniform over one ULP has variance 1/12. It is the least
@@ -17,22 +17,22 @@ since an elementwise kernel may be off by one where another rounds rightly."""
 
 NUMERICS_RATIO = 4.0
 """Relative L2 over the noise arm's, for the whole tensor and for its typical token. Measured on correct
-kernels: 1.1 in bf16 (judged: 1.0), 1.3 in fp32; 2.4 on SmolLM2 before the noise counted as one ULP at least.
-Below the five units from which a bug must be found; anchors (numerics, section 4) call 2 to 5 worth a look."""
+kernels: 1.1 in bf16 (judged: 1.0; SmolLM2: 1.0), 1.3 in fp32 (judged: 1.4). Below the five units from which a
+bug must be found; anchors (numerics, section 4) call 2 to 5 worth a look and more suspect."""
 
 NUMERICS_WORST_TOKEN = 4.0
-"""Worst token's relative L2 over the noise arm's worst. Measured on correct kernels: 1.2 in bf16 (judged: 1.0),
-1.4 in fp32; 3.6 on SmolLM2 before the noise counted as one ULP at least."""
+"""Worst token's relative L2 over the noise arm's worst. Measured on correct kernels: 1.2 in bf16 (judged: 1.0;
+SmolLM2: 1.9), 1.4 in fp32 (judged: 1.5)."""
 
 NUMERICS_WORST_CHANNEL = 4.0
 """Largest relative L2 of a channel over that channel's noise, which counts as twice the typical channel's at
-least. Measured on correct kernels: 1.4 in bf16 (judged: 1.7), 2.6 in fp32, each in eight steps of decoding,
-where a channel has eight elements."""
+least. Measured on correct kernels: 1.4 in bf16 (judged: 1.7; SmolLM2: 2.1), 2.6 in fp32 (judged: 1.7), each
+in eight steps of decoding, where a channel has eight elements."""
 
 NUMERICS_GAIN_SCORE = 12.0
 """Mean token gain, as far as neither zero nor the noise arm's own reaches, over its standard error in the
-noise arm. Measured on correct kernels: 1.1 in bf16 (judged: 1.5), 4.2 in fp32 (inductor's sines); on
-SmolLM2-135M in bf16 7.8, where an output times 1.01 came to 40 at least over 128 tokens (29 over fewer)."""
+noise arm. Measured on correct kernels: 1.1 in bf16 (judged: 1.5; SmolLM2: 7.8 on inductor), 4.2 in fp32
+(inductor's sines). An output times 1.01 came to 40 at least on SmolLM2 over 128 tokens (29 over fewer)."""
 
 NUMERICS_GAIN_SHARE = 0.5
 """Share of a typical token's rounding error that a mean gain must reach to count, however many tokens prove
