@@ -43,8 +43,8 @@ CHECKS: Sequence[tuple[str, Check]] = (
     ("grad", trains),
     OTHERS[-1],
 )
-"""Capability that a check needs (empty: none) and the check, in the order in which they run; the last one ends
-the worker."""
+"""Capability that a check needs (empty: none) and the check, in the order in which they run; the last one
+ends the worker."""
 
 __all__ = ["CHECKS", "Check", "Result", "Subject", "main", "open_subject", "run_conformance"]
 
