@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -17,31 +17,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
 from day0.adapters.base.errors import InputError, UnsupportedError, WorkerError
-from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.target import (
-    TARGET_API,
-    Answer,
-    Call,
-    CompileReport,
-    Device,
-    Fragment,
-    Generation,
-    LoadReport,
-    Observation,
-    Paused,
-    TargetDescription,
-    TrainingStep,
-)
+from day0.adapters.base.target import TARGET_API, Device, Generation, TargetDescription
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import Anomaly, Fingerprint
 
 from .endpoint_answers import Completion, Position, as_chat, as_completion, wrong
 from .endpoint_client import EndpointClient, Reply
 from .endpoint_probe import Offer, logprobs_request, probe, read_logprobs, request
+from .refusing import Refusing
 
 if TYPE_CHECKING:
     import httpx
-    from torch import Tensor
 
 STACK = "endpoint"
 KEY_VARIABLE = "DAY0_ENDPOINT_KEY"
@@ -67,7 +53,7 @@ class Prompt:
     ids: Sequence[int]
 
 
-class EndpointTarget:
+class EndpointTarget(Refusing):
     """A served model; what it can do is tried with the first call of `describe`.
 
     Args:
@@ -168,7 +154,7 @@ class EndpointTarget:
             }
             return as_chat(self._done(self._client.post("/chat/completions", body)), where)
         if not offer.text:
-            self._refuse("generate")
+            self.refuse("generate")
         body = request(offer.model, self._sent(prompt), new_tokens, offer.extras)
         found = as_completion(self._done(self._client.post("/completions", body)), where)
         if found.ids is not None and len(found.ids) > new_tokens:
@@ -187,112 +173,29 @@ class EndpointTarget:
         """
         offer = self.offer
         if not offer.logprobs:
-            self._refuse("prompt_logprobs")
+            self.refuse("prompt_logprobs")
         body = logprobs_request(offer.logprobs, offer.top, offer.model, self._sent(prompt), offer.extras)
-        found = read_logprobs(offer.logprobs, self._client.post("/completions", body), self._client.url)
-        return found if not offer.shift else _shifted(found)
+        reply = self._client.post("/completions", body)
+        found = read_logprobs(offer.logprobs, reply, prompt.text, self._client.url)
+        if offer.shift:
+            found = _shifted(found)
+        first = found[0].given if found else None
+        if len(found) == len(prompt.ids) - 1 and isinstance(first, str) and prompt.text.startswith(first):
+            found.insert(0, Position(prompt.ids[0]))  # the token before the text, which is not listed
+        return found
 
     def generate(self, tokens: Sequence[Sequence[int]], *, new_tokens: int) -> Generation:
         """See `Target`; only of a server that takes and returns token ids."""
         if not self.offer.ids:
-            self._refuse("generate from token ids")
+            self.refuse("generate from token ids")
         began, first, rows = time.perf_counter(), 0.0, []
         for row in tokens:
             found = self.complete(Prompt("", row), new_tokens)
             if found.ids is None:
-                self._refuse("return token ids")
+                self.refuse("return token ids")
             first = first or time.perf_counter() - began
             rows.append(found.ids)
         return Generation(rows, first, time.perf_counter() - began, 0)
-
-    def prepare(self, fragment: Fragment, example: Call, *, mode: str, weights: str = "lifted") -> str:
-        """Not offered by a server."""
-        self._refuse("fragment")
-
-    def run(
-        self, handle: str, node: str, weights: Mapping[str, Any], inputs: Call, *, state: str | None = None
-    ) -> Answer:
-        """Not offered by a server."""
-        self._refuse("fragment")
-
-    def start(
-        self,
-        handle: str,
-        node: str,
-        weights: Mapping[str, Any],
-        inputs: Call,
-        *,
-        pause: str,
-        state: str | None = None,
-    ) -> Answer | Paused:
-        """Not offered by a server."""
-        self._refuse("parts")
-
-    def resume(self, key: str, output: Tensor) -> Answer | Paused:
-        """Not offered by a server."""
-        self._refuse("parts")
-
-    def run_experts(
-        self,
-        handle: str,
-        node: str,
-        experts: str,
-        weights: Mapping[str, Any],
-        hidden: Tensor,
-        ids: Tensor,
-        chosen: Tensor,
-    ) -> Answer:
-        """Not offered by a server."""
-        self._refuse("parts")
-
-    def drop(self, keys: Sequence[str] | None = None) -> None:
-        """Nothing stands still."""
-
-    def observe(
-        self,
-        handle: str,
-        node: str,
-        weights: Mapping[str, Any],
-        inputs: Call,
-        *,
-        state: str | None = None,
-        limit: int,
-    ) -> Observation:
-        """Not offered by a server."""
-        self._refuse("observe")
-
-    def train(self, fragment: Fragment, weights: Mapping[str, Any], step: Mapping[str, Any]) -> TrainingStep:
-        """Not offered by a server."""
-        self._refuse("grad")
-
-    def report(self, handle: str) -> CompileReport:
-        """Not offered by a server."""
-        self._refuse("fragment")
-
-    def forget(self, state: str) -> None:
-        """Nothing is kept."""
-
-    def run_op(self, call: OperatorCall, tensors: Sequence[Tensor]) -> Answer:
-        """Not offered by a server."""
-        self._refuse("op")
-
-    def run_ops(
-        self, calls: Sequence[OperatorCall], tensors: Sequence[Sequence[Tensor]]
-    ) -> Sequence[Answer | WorkerError]:
-        """Not offered by a server."""
-        self._refuse("op")
-
-    def load(self, folder: str, *, dtype: str) -> LoadReport:
-        """Not offered by a server."""
-        self._refuse("model")
-
-    def score(self, tokens: Sequence[Sequence[int]]) -> Answer:
-        """Not offered by a server."""
-        self._refuse("model")
-
-    def launch(self, world_size: int, job: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Not offered by a server."""
-        self._refuse("collectives")
 
     def close(self) -> None:
         """Closes the connections; the server goes on."""
@@ -310,7 +213,8 @@ class EndpointTarget:
             )
         return reply.body
 
-    def _refuse(self, capability: str) -> NoReturn:
+    def refuse(self, capability: str) -> NoReturn:
+        """See `Refusing`."""
         offered = ", ".join(self.describe().capabilities) or "nothing"
         why = self.offer.reasons.get(capability, "")
         raise UnsupportedError(
@@ -348,7 +252,7 @@ class EndpointTarget:
         return ""
 
 
-def _shifted(found: Sequence[Position]) -> Sequence[Position]:
+def _shifted(found: Sequence[Position]) -> list[Position]:
     """Positions whose distributions stand with the token before, put in their place."""
     moved = [Position(found[0].given)] if found else []
     for before, here in pairwise(found):

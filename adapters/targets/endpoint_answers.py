@@ -129,12 +129,13 @@ def as_prompt_logprobs(body: Any, where: str) -> list[Position]:
     return found
 
 
-def as_echo(body: Any, generated: int, where: str) -> list[Position]:
+def as_echo(body: Any, prompt: str, where: str) -> list[Position]:
     """What `echo` with `logprobs` gives for the prompt: texts of tokens, in lists of equal length.
 
     Args:
         body: the answer; the completion's own tokens stand behind the prompt's.
-        generated: how many of the tokens are the completion's.
+        prompt: as text; what is listed beyond it is the completion's. Servers list all of that, or leave its
+            last token out, and some leave out the prompt's first.
         where: for the error.
 
     Raises:
@@ -148,7 +149,7 @@ def as_echo(body: Any, generated: int, where: str) -> list[Position]:
     if not len(tokens) == len(own) == len(top) or not 1 < len(tokens) <= _MAX_TOKENS:
         raise wrong(where, f"its lists have {len(tokens)}, {len(own)} and {len(top)} entries")
     found = []
-    for place in range(max(1, len(tokens) - generated)):
+    for place in range(_listed(held, tokens, prompt, body)):
         given = _spelt(tokens[place], where)
         row = top[place]
         if row is not None and (not isinstance(row, dict) or len(row) > _MAX_TOP):
@@ -157,6 +158,22 @@ def as_echo(body: Any, generated: int, where: str) -> list[Position]:
         said = math.nan if own[place] is None else _logprob(own[place], where)
         found.append(_position(given, said, likely, where))
     return found
+
+
+def _listed(held: Mapping[str, Any], tokens: Sequence[Any], prompt: str, body: Any) -> int:
+    """How many of the listed tokens are the prompt's: by their offsets, their texts, or else their number."""
+    offsets = held.get("text_offset")
+    if prompt and isinstance(offsets, list) and len(offsets) == len(tokens) and offsets[0] == 0:
+        inside = [type(offset) is int and offset < len(prompt) for offset in offsets]
+        if inside == sorted(inside, reverse=True):
+            return sum(inside)
+    text = ""
+    for count, token in enumerate(tokens, start=1):
+        text += token if isinstance(token, str) else ""
+        if text == prompt:
+            return count
+    generated = _counted(body, "completion_tokens")
+    return max(1, len(tokens) - (1 if generated is None else generated))
 
 
 def wrong(where: str, what: str) -> WorkerError:

@@ -125,8 +125,8 @@ def logprobs_request(
     return {**request(model, prompt, 1, extras), **wanted}
 
 
-def read_logprobs(how: str, reply: Reply, url: str) -> list[Position]:
-    """The positions of a prompt out of the answer to `logprobs_request`.
+def read_logprobs(how: str, reply: Reply, prompt: str, url: str) -> list[Position]:
+    """The positions of a prompt, given as text, out of the answer to `logprobs_request`.
 
     Raises:
         WorkerError: E612 or E614, there are none.
@@ -136,8 +136,7 @@ def read_logprobs(how: str, reply: Reply, url: str) -> list[Position]:
         raise WorkerError(f"{where} refuses prompt log-probabilities: {reply.words}", code="E612")
     if how == "prompt_logprobs":
         return as_prompt_logprobs(reply.body, where)
-    generated = as_completion(reply.body, where).generated
-    return as_echo(reply.body, 1 if generated is None else generated, where)
+    return as_echo(reply.body, prompt, where)
 
 
 def _completes(client: EndpointClient, model: str, reasons: dict[str, str]) -> tuple[Mapping[str, Any], bool]:
@@ -197,7 +196,7 @@ def _logprobs(
                 said = reply if isinstance(reply, str) else reply.words or f"status {reply.status}"
                 continue
             try:
-                read_logprobs(how, reply, client.url)
+                read_logprobs(how, reply, TEXT, client.url)
             except WorkerError as error:
                 said = error.message
                 break
@@ -219,9 +218,12 @@ def _shift(client: EndpointClient, how: str, model: str, extras: Mapping[str, An
     """
     where = client.url
     said = _must(client.post("/completions", request(model, TEXT, _TRIED, extras)), where)
+    longer = TEXT + as_completion(said.body, where).text
     plain, positions = (
-        read_logprobs(how, client.post("/completions", logprobs_request(how, 1, model, text, extras)), where)
-        for text in (TEXT, TEXT + as_completion(said.body, where).text)
+        read_logprobs(
+            how, client.post("/completions", logprobs_request(how, 1, model, text, extras)), text, where
+        )
+        for text in (TEXT, longer)
     )
     first, last = len(plain), len(positions)
     shares = {}

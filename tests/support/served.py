@@ -64,6 +64,7 @@ class Served:
     text: bool = True
     strict: bool = False
     first: Sequence[int] = ()
+    hidden: int = 0  # tokens at the start that `echo` does not list
     names: Sequence[str] = ("served",)
     seen: list[httpx.Request] = field(default_factory=list)
     words: Tokenizer = field(default_factory=tokenizer)
@@ -130,7 +131,8 @@ class Served:
             own.append(float(row[tokens[place]]))
             best = [*row.topk(top).indices.tolist(), tokens[place]]
             lists.append({self._text([tokens[0]], [token]): float(row[token]) for token in best})
-        return {"tokens": texts, "token_logprobs": own, "top_logprobs": lists}
+        parts = {"tokens": texts, "token_logprobs": own, "top_logprobs": lists}
+        return {key: value[self.hidden :] for key, value in parts.items()}
 
     def _text(self, before: Sequence[int], said: Sequence[int]) -> str:
         return self.words.decode([*before, *said])[len(self.words.decode(before)) :]

@@ -187,3 +187,13 @@ def test_the_grammar_names_no_device_and_its_description_is_never_kept() -> None
     assert str(spec) == f"endpoint/bf16?model=org/name&url={URL}"
     assert TargetSpec.parse(str(spec)) == spec
     assert environment_of(spec) == ""
+
+
+def test_a_first_token_that_is_not_listed_keeps_its_place() -> None:
+    served = Served(bigram(), style="echo", takes_ids=False, returns_ids=False, first=[69], hidden=1)
+    positions = served.target().prompt_logprobs(Prompt(TEXT, (69, *IDS)))
+    assert len(positions) == 1 + len(IDS)
+    log = bigram()([69, *IDS]).log_softmax(1)
+    assert positions[0].given == 69
+    assert positions[1].given == "The"
+    assert positions[4].logprob == pytest.approx(float(log[3, IDS[3]]), abs=1e-5)

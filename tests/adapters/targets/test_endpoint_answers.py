@@ -87,11 +87,10 @@ def test_echo_by_text() -> None:
         "token_logprobs": [None, -1.0, -2.0, -0.1],
         "top_logprobs": [None, {" b": -1.0, " c": -0.6}, {"token_id:9": -2.0}, {" d": -0.1}],
     }
-    found = as_echo(choice(logprobs=held), 1, "server")
+    found = as_echo(choice(logprobs=held), "a b?", "server")
     assert [position.given for position in found] == ["a", " b", 9]
     assert math.isnan(found[0].logprob)
     assert found[1].best == " c"
-    assert len(as_echo(choice(logprobs=held), 0, "server")) == 4
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,33 @@ def test_echo_by_text() -> None:
     ids=range(10),
 )
 def test_hostile_echo(change: dict[str, Any]) -> None:
-    held = {"tokens": ["a", "b"], "token_logprobs": [None, -1.0], "top_logprobs": [None, {"b": -1.0}]}
-    assert len(as_echo(choice(logprobs=held), 0, "server")) == 2
+    held: dict[str, Any] = {
+        "text_offset": [0, 1],
+        "tokens": ["a", "b"],
+        "token_logprobs": [None, -1.0],
+        "top_logprobs": [None, {"b": -1.0}],
+    }
+    assert len(as_echo(choice(logprobs=held), "ab", "server")) == 2
     with pytest.raises(WorkerError, match="E614"):
-        as_echo(choice(logprobs=held | change), 0, "server")
+        as_echo(choice(logprobs=held | change), "ab", "server")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "parts", "count"),
+    [
+        ("a b", {"text_offset": [0, 1, 3]}, 2),
+        ("a b c", {"text_offset": [0, 1, 3]}, 3),  # the completion's token is left out
+        ("a b", {"text_offset": [0, 3, 1]}, 2),  # offsets that cannot be: by the texts
+        ("a b", {"text_offset": ["x", 1, 3]}, 2),
+        ("a b", {}, 2),
+        ("", {}, 2),
+        ("something else", {}, 2),
+    ],
+)
+def test_where_the_prompt_ends_in_what_is_listed(prompt: str, parts: dict[str, Any], count: int) -> None:
+    held = {
+        "tokens": ["a", " b", " c"],
+        "token_logprobs": [None, -1.0, -1.0],
+        "top_logprobs": [None, None, None],
+    }
+    assert len(as_echo(choice(logprobs=held | parts), prompt, "server")) == count
