@@ -66,7 +66,7 @@ def by_bug(results: Sequence[BugResult]) -> dict[str, BugResult]:
     return {result.bug: result for result in results}
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3_moe"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("qwen3_moe", marks=pytest.mark.slow)])
 def test_what_applies_is_found_at_its_node_alone_and_the_rest_in_fp32(wide: Wide_, kind: str) -> None:
     tiny = wide(kind)
     wanted = nodes_to_try(tiny.skeleton)
