@@ -65,10 +65,7 @@ class EndpointTarget(Refusing):
     Attributes:
         spec: see above.
         timeout: see above.
-        pid: None: the server is not ours.
-        log: empty, likewise.
-        worker_peak_bytes: 0, likewise.
-        starts: 0, likewise.
+        pid: None, as log, worker_peak_bytes and starts are empty: the server is not ours.
 
     Raises:
         InputError: E185, the options do not name an address; E145, the address holds credentials.

@@ -73,7 +73,8 @@ def _ours(folder: Path) -> float:
 
     def forward(rows: Sequence[Sequence[int]]) -> Iterable[torch.Tensor]:
         with torch.no_grad():
-            return model(torch.tensor(rows)).logits
+            logits: torch.Tensor = model(torch.tensor(rows)).logits
+        return logits
 
     tokenizer = Tokenizer(FastTokenizer.from_file(str(folder / "tokenizer.json")))
     made = items()
