@@ -29,9 +29,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from day0.adapters.base.errors import Day0Error
+from day0.adapters.base.errors import Day0Error, InputError
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
+from day0.adapters.targets.target import WorkerTarget
 
 from .conformance_checks import CHECKS as OTHERS
 from .conformance_checks import Check, Subject
@@ -75,6 +76,8 @@ def open_subject(target: str, *, command: Sequence[str] = (), timeout: float = 3
         tempfile.TemporaryDirectory(prefix="day0-conformance-") as folder,
         open_target(TargetSpec.parse(target), timeout=timeout, command=command) as opened,
     ):
+        if not isinstance(opened, WorkerTarget):
+            raise InputError(f"{target} is a server, no stack that a worker holds", code="E185")
         yield Subject(opened, Path(folder))
 
 

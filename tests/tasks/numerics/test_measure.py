@@ -32,7 +32,9 @@ def measured(
     tiny: TinyRelease, target: Any, store: Path, salt: str = "", prompts: str = "texts"
 ) -> NumericsRecord:
     asked = NumericsOptions(prompts=prompts)
-    question = Question(tiny.release, tiny.skeleton, RunStore(store), "Four words are here", salt, asked=asked)
+    question = Question(
+        tiny.release, tiny.skeleton, RunStore(store), "Four words are here", salt, asked=asked
+    )
     return measure_numerics(question, target, target.describe())
 
 

@@ -67,7 +67,9 @@ def test_shifted_positions_reach_the_last_one() -> None:
         ({"max_position_embeddings": 4096}, {"window": 4096}, "window", "not shorter"),
     ],
 )
-def test_what_does_not_run_says_why(config: dict[str, Any], more: dict[str, Any], name: str, said: str) -> None:
+def test_what_does_not_run_says_why(
+    config: dict[str, Any], more: dict[str, Any], name: str, said: str
+) -> None:
     plan = planned(config, **more)
     assert said in plan.left_out[name]
     assert name not in [step.group for step in plan.passes]
