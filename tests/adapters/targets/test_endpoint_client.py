@@ -126,7 +126,7 @@ def dripping() -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
-    server.pause.set()  # type: ignore[attr-defined]
+    server.pause.set()  # type: ignore[attr-defined]  # ends what still drips
     server.shutdown()
     server.server_close()
     thread.join()
