@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 ROOMS  := flows reports tasks adapters templates testing
 
-.PHONY: install demo test test-all test-device check format docs lock clean
+.PHONY: install demo test test-all test-device test-engines check format docs lock clean
 
 install: $(VENV)/.installed
 
@@ -25,13 +25,18 @@ demo: install
 	$(BIN)/python -m day0.flows.demo
 
 test: install
-	$(BIN)/python -m pytest -m "not slow and not device"
+	$(BIN)/python -m pytest -m "not slow and not device and not engine"
 
 test-all: install
-	$(BIN)/python -m pytest -m "slow and not device"
+	$(BIN)/python -m pytest -m "slow and not device and not engine"
 
 test-device: install
 	$(BIN)/python -m pytest -m device
+
+# Against engines and harnesses that are not in the lock: the first is compiled, which takes minutes.
+test-engines: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "llama-cpp-python[server]>=0.3.16,<0.4" "lm-eval[hf]>=0.4.13,<0.5"
+	$(BIN)/python -m pytest -m engine
 
 check: install
 	$(BIN)/ruff check .

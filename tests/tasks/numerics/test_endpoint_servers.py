@@ -68,8 +68,8 @@ def test_greedy_tokens_of_transformers_serve_are_the_references(demo: tuple[Path
     assert told.decode.decisive > 0
 
 
+@pytest.mark.engine
 def test_prompt_log_probabilities_of_llama_cpp_are_close_to_the_references(demo: tuple[Path, Path]) -> None:
-    pytest.importorskip("llama_cpp.server", reason="llama-cpp-python[server] is not installed")
     folder, gguf = demo
     with llama_cpp_server(gguf, "smollm2") as url:
         found = compared(folder, url, "smollm2")

@@ -20,10 +20,9 @@ from day0.tasks.numerics.task_metric import answers, by_logits, pairs_of
 from support.tiny_models import TINY
 
 
-@pytest.mark.slow
+@pytest.mark.engine
 @pytest.mark.timeout(900)
 def test_the_harness_counts_what_we_count(tmp_path: Path) -> None:
-    pytest.importorskip("lm_eval", reason="lm-eval is not installed")
     folder = _model(tmp_path / "model")
     harness = write_lm_eval_task(tmp_path / "harness")
     command = [
