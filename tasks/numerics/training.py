@@ -64,7 +64,7 @@ class _Plan:
 def train_once(release: Release, case: Case, target: Target) -> tuple[Training, Sequence[Finding]]:
     """Makes the step on all sides and compares.
 
-    The model is the first layers of each kind with their real weights, the tokens are those of the main
+    The model is the first layers of each kind with their real weights, the tokens are the first of the main
     prompt. Bound: the sides follow each other; see `NUMERICS_TRAINING_BYTES`.
 
     Args:
@@ -87,7 +87,7 @@ def _trained(release: Release, case: Case, target: Target) -> Training:
         raise TrainingError(f"{target.spec} does not claim to train")
     plan = _planned(release, case)
     settings = dict(thresholds.NUMERICS_TRAINING_SETTINGS)
-    tokens = [list(case.tokens.ids)]
+    tokens = [list(case.tokens.ids[: thresholds.NUMERICS_TRAINING_TOKENS])]
     steps = Steps(
         reference=_here(plan, case, case.reference_dtype, tokens, settings),
         noise=_here(plan, case, case.dtype, tokens, settings),
