@@ -48,7 +48,7 @@ def fill_by_blocks(
     out = outs[0]
     if min(block) < 1:
         raise ValueError(f"blocks of {list(block)}")
-    rows, columns = (min(size, max(1, length)) for size, length in zip(block, out.shape))  # noqa: B905  # 3.9
+    rows, columns = (min(size, max(1, length)) for size, length in zip(block, out.shape))  # noqa: B905  # Python 3.9 has no strict
     grid = [-(-out.shape[0] // rows), -(-out.shape[1] // columns)]
     scale, zero = _as_grid(parts["scale"], grid), None
     if "zero_point" in parts:
