@@ -58,7 +58,8 @@ class ObservedTarget(InProcessTarget):
     ) -> Observation:
         args, kwargs = trees.decode_arguments(inputs.tree, inputs.tensors)
         tensors = {name: evaluate(expression, {}) for name, expression in weights.items()}
-        observer, said, outputs = Observer(limit, self.spec.device), {}, {}
+        observer, said = Observer(limit, self.spec.device), dict[str, Any]()
+        outputs: dict[str, torch.Tensor] = {}
         try:
             with observer:
                 value = self._stack.run(NodeRun(handle, node, tensors, args, kwargs, state))
@@ -84,7 +85,7 @@ class ObservedTarget(InProcessTarget):
             raise _remote(error) from error
         return TrainingStep(made.losses, made.gradients, made.weights, made.routed)
 
-    def run_op(self, call: OperatorCall, tensors: Sequence[torch.Tensor]) -> Answer:  # type: ignore[override]  # the base has none
+    def run_op(self, call: OperatorCall, tensors: Sequence[torch.Tensor]) -> Answer:
         try:
             args, kwargs = decode_call(call.model_dump(mode="json"), list(tensors))
             value = self._stack.run_op(call.op, args, kwargs)

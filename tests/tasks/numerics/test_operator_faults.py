@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from day0.adapters.base.operator_call import OperatorCall
-from day0.adapters.base.target import ObservedOperator
+from day0.adapters.base.target import Answer, Call, ObservedOperator
 from day0.adapters.models.encoding import Arguments
 from day0.tasks.numerics.operator_faults import Suspect, differing, isolated
 from day0.tasks.numerics.operator_repro import repro
@@ -93,13 +95,15 @@ def test_views_hand_values_on() -> None:
 
 
 @pytest.mark.slow
-def test_a_script_for_large_inputs_draws_them_in_their_scale(tmp_path: Path) -> None:
+def test_a_script_for_large_inputs_draws_them_in_their_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left, right = torch.randn(200, 300).to(BF16) * 5, torch.randn(300, 200).t().contiguous().t().to(BF16)
     call = call_of("aten.mm.default", left, right)
     target = ObservedTarget("eager@cpu/bf16")
     suspect = Suspect(call, "", [left, right])
     assert repro(suspect, target, "model.layers.0") == ""
-    target.run_op = lambda call, tensors: _wrong(target, call, tensors)  # type: ignore[method-assign]  # a wrong one
+    monkeypatch.setattr(target, "run_op", lambda call, tensors: _wrong(target, call, tensors))
     text = repro(suspect, target, "model.layers.0")
     assert "drawn(torch.bfloat16, [200, 300]" in text
     file = tmp_path / "repro.py"
@@ -116,7 +120,7 @@ def test_a_script_for_large_inputs_draws_them_in_their_scale(tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout + done.stderr  # the CPU's own kernel is right
 
 
-def _wrong(target: ObservedTarget, call: OperatorCall, tensors: object) -> object:
-    answer = ObservedTarget.run_op(target, call, tensors)  # type: ignore[arg-type]  # as given
+def _wrong(target: ObservedTarget, call: OperatorCall, tensors: Sequence[torch.Tensor]) -> Answer:
+    answer = ObservedTarget.run_op(target, call, tensors)
     changed = {name: tensor * 1.2 for name, tensor in answer.outputs.tensors.items()}
-    return type(answer)(type(answer.outputs)(answer.outputs.tree, changed), 0.0, 0, {}, ())
+    return replace(answer, outputs=Call(answer.outputs.tree, changed))

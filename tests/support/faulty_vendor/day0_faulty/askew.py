@@ -143,7 +143,10 @@ class AskewStack(EagerStack):
         how, op = self.options.get("how", ""), self.options.get("op", "")
         if how == "patched":
             right = getattr(torch.nn.functional, op)
-            changed = lambda *args, **kwargs: right(*args, **kwargs) * self._factor()  # noqa: E731
+
+            def changed(*args: Any, **kwargs: Any) -> Any:
+                return right(*args, **kwargs) * self._factor()
+
             setattr(torch.nn.functional, op, changed)
             try:
                 yield
