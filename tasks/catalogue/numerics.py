@@ -190,9 +190,10 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM027",
         title="Weights changed since the capture",
         severity="error",
-        meaning="The node's weights are not those that the reference bundle was captured from, so it cannot be "
-        "compared; nodes before and after it were.",
-        remedy="Capture the reference again from this release, or fetch the weights that it was captured from.",
+        meaning="The node's weights are not those that the reference bundle was captured from, so it cannot "
+        "be compared; nodes before and after it were.",
+        remedy="Capture the reference again from this release, or fetch the weights that it was captured "
+        "from.",
     ),
     Entry(
         code="NUM026",

@@ -66,7 +66,7 @@ def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], p
         head = _head(question, given, recorder, {**given.left_out, **comparison.dropped}, trust.check())
         recorder.writer.finish(head)
         return head
-    except BaseException:
+    except BaseException:  # a kill included: no half-written file may stay
         recorder.writer.give_up()
         raise
 
