@@ -69,8 +69,8 @@ by what it received. Two streams that round independently drift from the referen
 measured: 0.6 to 1.3."""
 
 NUMERICS_OBSERVER = {"bf16": 2**-8, "fp16": 2**-11, "fp32": 2**-22, "fp64": 2**-50}
-"""Relative L2 between a target's logits node by node and as a whole up to which capturing changed nothing: half
-an ULP. On the CPU both are equal to the last bit; a stack that fuses across nodes rounds less often."""
+"""Relative L2 between a target's logits node by node and as a whole up to which capturing changed nothing:
+half an ULP. On the CPU both are equal to the last bit; a stack that fuses across nodes rounds less often."""
 
 NUMERICS_HEADROOM = 0.25
 """Share of the largest number of the target's dtype beyond which a node is called near to overflow: another
