@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,18 @@ def test_the_worker_side_imports_only_what_a_vendors_environment_has() -> None:
             assert name.split(".")[0] in allowed, f"{path.name} imports {name} at its top"
         for name in imported_names(tree):
             assert name.split(".")[0] in allowed | lazily, f"{path.name} imports {name}"
+
+
+def test_a_wheel_holds_every_package() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        listed = set(tomllib.load(file)["tool"]["setuptools"]["packages"])
+    rooms = ("flows", "reports", "tasks", "adapters", "templates", "testing")
+    there = {
+        "day0." + ".".join(path.parent.relative_to(ROOT).parts)
+        for path in tracked("*__init__.py")
+        if path.relative_to(ROOT).parts[0] in rooms and "worker_side" not in path.parts
+    }
+    assert there == listed - {"day0_worker"}
 
 
 def test_no_module_of_flows_hides_another() -> None:

@@ -11,6 +11,7 @@ from .fragments import Arms
 from .node import NodeFacts
 from .node_run import Sides
 from .operator_search import Searched
+from .passes import MAIN
 from .record import FirstFault
 from .visit import Visit
 
@@ -39,7 +40,9 @@ class FirstFaults:
             return facts
         self._kinds.add(visit.node.kind)
         arms = Arms(sides.reference, sides.noise, torch_dtype(self._case.dtype))
-        found = descend(visit, Searched(arms, sides.target, self._target, self._case.skeleton))
+        searched = Searched(arms, sides.target, self._target, self._case.skeleton)
+        on = "" if MAIN in facts.beyond else next(iter(facts.beyond), "")
+        found = descend(visit, searched, on)
         followed = FirstFault(
             **{
                 **fault.model_dump(),
