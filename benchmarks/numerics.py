@@ -113,14 +113,14 @@ def _report(compared: Side, alone: Side, total: int, layers: int) -> None:
     print(f"| time / reading and dequantising | {ours / theirs:.2f} | {TIMES_READING} |")
 
 
-def _run(what: str, store: Path, server: Server) -> Side:
+def _run(what: str, store: Path, server: Server, *more: str) -> Side:
     before, load = server.counts(), os.getloadavg()[0]
     environment = {
         "HF_ENDPOINT": server.url, "HF_HUB_CACHE": str(store / "hub"), "HF_HUB_OFFLINE": "0",
         "HF_HUB_DISABLE_XET": "1",
     }  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "numerics_side.py"), what, MODEL, str(store / "runs")],
+        [sys.executable, str(HERE / "numerics_side.py"), what, MODEL, str(store / "runs"), *more],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         text=True,

@@ -258,16 +258,17 @@ def _print_alarms(found: Alarms, total: Counter[str]) -> None:
 
 
 def _print_bugs(bugs: Sequence[BugResult], total: Counter[str]) -> None:
-    print("  bugs: " + ", ".join(f"{row.bug} no" for row in bugs if row.applies == "no"))
+    print("  bugs: " + ", ".join(f"{row.bug} no" for row in bugs if row.applicability == "no"))
     for row in bugs:
-        if row.applies == "no":
+        if row.applicability == "no":
             continue
         outcome = {True: "found", False: "MISSED", None: f"not tried ({row.reason})"}[row.detected]
         if row.detected and not row.block_right:
             outcome = "WRONG BLOCK"
-        total[f"bugs {row.applies}, {outcome}"] += 1
+        total[f"bugs {row.applicability}, {outcome}"] += 1
         effect = float(row.effect)
-        print(f"    {row.bug:27}{row.where:22}{row.applies:12}{effect:10.3g} {row.dtype:5}{outcome} {row.by}")
+        place = f"{row.bug:27}{row.where:22}{row.applicability:12}"
+        print(f"    {place}{effect:10.3g} {row.dtype:5}{outcome} {row.by}")
 
 
 if __name__ == "__main__":

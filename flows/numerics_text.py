@@ -132,7 +132,7 @@ def _asked_for(facts: NumericsFacts) -> Iterator[str]:
         yield f"{look:<10} self-test: {told}"
         for bug in facts.self_test.matrix:
             effect = f"effect {number_text(bug.effect)} times the noise"
-            told = bug.reason if bug.applies == "no" else effect
+            told = bug.reason if bug.applicability == "no" else effect
             by = f", by {bug.by} in {bug.dtype}" if bug.by else ""
             yield f"  {outcome(bug):<10} {bug.bug:<26} {told}{by}"
     if facts.precision is not None:

@@ -22,10 +22,17 @@ def record_json(record: StageRecord) -> dict[str, Any]:
         "verdict": record.verdict.value,
         "findings": plain(record.findings),
         **plain(record.facts),
+        **_measured_at_the_top(record),
         "observations": plain(record.observations),
         "sources": dict(record.sources),
         "key": record.key,
     }
+
+
+def _measured_at_the_top(record: StageRecord) -> dict[str, Any]:
+    """Peak memory beside the facts that it belongs to, where a stage measured it: bytes."""
+    peak = getattr(record.observations, "peak_memory", 0)
+    return {"peak_memory": peak} if peak else {}
 
 
 def as_json(report: Report) -> Mapping[str, Any]:

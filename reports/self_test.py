@@ -17,10 +17,10 @@ def outcome(bug: BugResult) -> str:
     `missed`; `elsewhere`: found, another node named; `found`; `hidden`: smaller than rounding and not tried
     in a wider dtype; `untried`; `no`: the model lacks the part.
     """
-    if bug.applies == "no":
+    if bug.applicability == "no":
         return ABSENT
     if bug.detected is None:
-        return HIDDEN if bug.applies == "below_noise" else UNTRIED
+        return HIDDEN if bug.applicability == "below_noise" else UNTRIED
     if not bug.detected:
         return MISSED
     return ELSEWHERE if bug.block_right is False else FOUND
@@ -34,8 +34,8 @@ def misses(test: SelfTest) -> Sequence[str]:
 def judged(test: SelfTest) -> tuple[str, str]:
     """Verdict word, and `n of m bugs that apply were found` with what else is to be known."""
     came_to = [(bug, outcome(bug)) for bug in test.matrix]
-    applying = [what for bug, what in came_to if bug.applies == "yes"]
-    below = [what for bug, what in came_to if bug.applies == "below_noise"]
+    applying = [what for bug, what in came_to if bug.applicability == "yes"]
+    below = [what for bug, what in came_to if bug.applicability == "below_noise"]
     astray = [bug.bug for bug, what in came_to if what == ELSEWHERE]
     missed = misses(test)
     parts = [_found(applying)]

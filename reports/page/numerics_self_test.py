@@ -64,7 +64,7 @@ def _matrix(ledger: Ledger, test: SelfTest, slug: str, rest: str, limit: int) ->
 
 def _row(ledger: Ledger, bug: BugResult, place: int) -> Row:
     look, word = _OUTCOMES[outcome(bug)]
-    applies = bug.applies != "no"
+    applies = bug.applicability != "no"
     effect = (
         ledger.cell(f"/self_test/matrix/{place}/effect", "number") if applies else Cell(_DASH, numeric=True)
     )
@@ -72,7 +72,7 @@ def _row(ledger: Ledger, bug: BugResult, place: int) -> Row:
         [
             Cell(bug.bug, code=True, status=look, below=" ".join(filter(None, (bug.where, _because(bug))))),
             Cell(word, whole=True),
-            Cell(_APPLIES.get(bug.applies, bug.applies), whole=True),
+            Cell(_APPLIES.get(bug.applicability, bug.applicability), whole=True),
             effect,
             _yes_no(bug.block_right),
             Cell(bug.by, code=bool(bug.by)),

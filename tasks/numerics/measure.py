@@ -119,7 +119,7 @@ def _walked(
     with ExitStack() as stack:
         comparison = compare_model(case, nodes, _watches(question, case, target, stack), trust.record)
     spoken = _says(given, question, comparison, nodes)
-    check = trust.check()
+    check = trust.check(stopped=comparison.stopped is not None)
     further = further_of(question, case, target, given)
     made = Made(
         reference=reference_text(question.skeleton, dtype),

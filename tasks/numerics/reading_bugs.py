@@ -64,14 +64,20 @@ def _tried(
         logits = arm.forward([list(ids)])[0].float()
     except (Day0Error, ArmError) as error:
         return BugResult(
-            bug=bug, where=WHERE, applies="yes", detected=True, block_right=True, by="error", dtype="fp32",
+            bug=bug,
+            where=WHERE,
+            applicability="yes",
+            detected=True,
+            block_right=True,
+            by="error",
+            dtype="fp32",
             reason=error.message,
-        )  # fmt: skip
+        )
     found = against_stock(logits, stock, routed)
     return BugResult(
         bug=bug,
         where=WHERE,
-        applies="yes",
+        applicability="yes",
         effect=json_number(found.value / thresholds.REFERENCE_AGREES),
         detected=found.state == "fail",
         block_right=found.state == "fail",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import model_validator
 
 from day0.adapters.base.values import Number, Value
 
@@ -138,7 +141,8 @@ class BugResult(Value):
     Attributes:
         bug: its name.
         where: node, or `checkpoint`.
-        applies: `yes`, `below_noise` (its effect is smaller than rounding) or `no` (the model
+        applies: whether its effect is large enough to be seen in the target's precision.
+        applicability: `yes`, `below_noise` (its effect is smaller than rounding) or `no` (the model
             lacks the part).
         effect: in fp64 on that node, in units of noise, largest over the panel; NaN where it does not apply.
         detected: whether the verdict fell; None where it does not apply.
@@ -150,13 +154,20 @@ class BugResult(Value):
 
     bug: str
     where: str = ""
-    applies: str = "no"
+    applies: bool = False
+    applicability: str = "no"
     effect: Number = "NaN"
     detected: bool | None = None
     block_right: bool | None = None
     by: str = ""
     dtype: str = ""
     reason: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _applies(cls, given: Any) -> Any:
+        """The one follows from the other."""
+        return {**given, "applies": given.get("applicability") == "yes"} if isinstance(given, dict) else given
 
 
 class SelfTest(Value):

@@ -104,8 +104,8 @@ def matrix(results: Sequence[BugResult]) -> tuple[BugResult, ...]:
 
     Of a bug that none can have it says why not at the node that can have most others.
     """
-    had = {result.bug for result in results if result.applies != "no"}
-    rows = [result for result in results if result.applies != "no"]
+    had = {result.bug for result in results if result.applicability != "no"}
+    rows = [result for result in results if result.applicability != "no"]
     for bug in {result.bug: None for result in results if result.bug not in had}:
         lacked = [result for result in results if result.bug == bug]
         best = max(lacked, key=lambda one: sum(row.where == one.where for row in rows))
@@ -236,7 +236,7 @@ class _Trial:
         return BugResult(
             bug=bug,
             where=self._visit.node.name,
-            applies=applies,
+            applicability=applies,
             effect=json_number(effect),
             dtype=dtype,
             reason=reason,

@@ -122,7 +122,7 @@ def test_any_number_can_stand_anywhere(number: Any) -> None:
     ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "\u202e\x00\ud800", "²", "x" * 50_000],
 )
 def test_hostile_text_stays_text(name: str) -> None:
-    kept = {"verdict", "state", "applies", "dtype"}
+    kept = {"verdict", "state", "applicability", "dtype"}
 
     def poison(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

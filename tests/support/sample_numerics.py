@@ -152,7 +152,7 @@ def sample_self_test(*, missed: bool = False) -> SelfTest:
 
     def bug(name: str, applies: str = "yes", **values: Any) -> BugResult:
         where = "model.layers.3" if applies != "no" else ""
-        return BugResult(bug=name, where=where, applies=applies, **values)
+        return BugResult(bug=name, where=where, applicability=applies, **values)
 
     found: dict[str, Any] = {"detected": True, "block_right": True, "dtype": "bf16"}
     matrix = [

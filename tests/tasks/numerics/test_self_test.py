@@ -76,16 +76,16 @@ def test_what_applies_is_found_at_its_node_alone_and_the_rest_in_fp32(wide: Wide
         if visit.node.name in wanted:
             results += try_bugs(visit, bench(tiny, "bf16"), wanted[visit.node.name])
     rows = matrix(results)
-    tried = [row for row in rows if row.applies != "no"]
+    tried = [row for row in rows if row.applicability != "no"]
     assert {(row.detected, row.block_right) for row in tried} == {(True, True)}
-    assert {row.dtype for row in tried if row.applies == "below_noise"} == {"fp32"}
+    assert {row.dtype for row in tried if row.applicability == "below_noise"} == {"fp32"}
     layer = {row.bug: row for row in tried if row.where == "model.layers.2"}
-    assert layer["rope_pairing"].applies == layer["mask_off_by_one"].applies == "yes"
-    assert layer["norm_eps"].applies == "below_noise"
+    assert layer["rope_pairing"].applicability == layer["mask_off_by_one"].applicability == "yes"
+    assert layer["norm_eps"].applicability == "below_noise"
     assert layer["stale_kv_slot"].by.endswith(" on decode")
     rotary = {row.bug: row for row in tried if row.where == "model.rotary_emb"}
     assert rotary["positions_count_padding"].by.endswith(" on padded")
-    lacked = {row.bug: row for row in rows if row.applies == "no"}
+    lacked = {row.bug: row for row in rows if row.applicability == "no"}
     assert lacked["window_off_by_one"].reason == "its attention has no sliding window"
     if kind == "llama":
         assert rotary["ignored_rotary_scaling"].detected
@@ -99,7 +99,7 @@ def test_in_fp32_an_epsilon_shows_and_nothing_is_tried_twice(wide: Wide_) -> Non
     visit = at(tiny, "model.norm", "fp32")
     found = by_bug(try_bugs(visit, bench(tiny, "fp32"), bugs=["norm_eps", "dropped_bias"]))
     assert list(found) == ["norm_eps", "dropped_bias"]
-    assert (found["norm_eps"].applies, found["norm_eps"].dtype) == ("yes", "fp32")
+    assert (found["norm_eps"].applicability, found["norm_eps"].dtype) == ("yes", "fp32")
     assert found["norm_eps"].detected
     assert found["dropped_bias"].reason == "none of its linear layers has a bias"
     assert math.isnan(float(found["dropped_bias"].effect))
@@ -109,7 +109,7 @@ def test_without_a_finer_target_what_is_below_the_noise_says_so(wide: Wide_) -> 
     tiny = wide("llama")
     visit = at(tiny, "model.norm", "bf16")
     found = by_bug(try_bugs(visit, bench(tiny, "bf16", fine=False), bugs=["norm_eps"]))["norm_eps"]
-    assert (found.applies, found.detected, found.dtype) == ("below_noise", None, "bf16")
+    assert (found.applicability, found.detected, found.dtype) == ("below_noise", None, "bf16")
     assert 0 < float(found.effect) < 5
     assert "smaller than rounding" in found.reason
 
@@ -119,7 +119,7 @@ def test_a_bug_that_no_prompt_reaches_is_not_one_that_was_missed(wide: Wide_) ->
     short = [step for step in passes(tiny) if step.name in ("texts", "shifted")]
     visit = next(one for one in visits(tiny, "bf16", short) if one.node.name == "model.layers.2")
     found = by_bug(try_bugs(visit, bench(tiny, "bf16"), bugs=["stale_kv_slot"]))["stale_kv_slot"]
-    assert (found.applies, found.detected) == ("no", None)
+    assert (found.applicability, found.detected) == ("no", None)
     assert found.reason == "none of the prompts changes anything in fp64"
 
 
@@ -128,7 +128,7 @@ def test_a_gate_that_sees_nothing_is_found_out(wide: Wide_, monkeypatch: pytest.
     tiny = wide("llama")
     visit = at(tiny, "lm_head", "bf16")
     found = by_bug(try_bugs(visit, bench(tiny, "bf16"), bugs=["missing_block_scale"]))
-    assert found["missing_block_scale"].applies == "yes"
+    assert found["missing_block_scale"].applicability == "yes"
     assert (found["missing_block_scale"].detected, found["missing_block_scale"].block_right) == (False, False)
 
 
