@@ -209,8 +209,9 @@ tokens of a model of 7 billion weights, an hour or so on two cores in fp32."""
 # --- numerics: the task metric ----------------------------------------------------------------------------
 
 TASK_ABOVE_CHANCE = 0.05
-"""By which the lower end of the reference's 95 % interval must exceed guessing before the task says anything
-of a target. Random weights come within 0.06 of guessing on 230 questions (95 %), so that their interval's lower
+"""By which the lower end of the reference's 95 % interval must exceed guessing before the task says
+anything of a target. Random weights come within 0.06 of guessing on 230 questions (95 %), so that their
+interval's lower
 end stays below it. Measured: SmolLM2-135M answers 0.93, guessing gives 0.36."""
 
 TASK_ANSWERED = 0.95
@@ -234,7 +235,8 @@ two steps in bf16 and the one in fp32 take about half a minute on two cores with
 
 NUMERICS_TRAINING_BYTES = {"fp64": 100, "fp32": 88, "bf16": 56, "fp16": 56}
 """Bytes that a weight takes, precision of the target -> bytes: weight, gradient and two moments in the
-reference's precision (16 in fp32, 32 in fp64), what is kept of each side (gradient and weight: 16, 8 and 8 for
+reference's precision (16 in fp32, 32 in fp64), what is kept of each side (gradient and weight: 16, 8 and 8
+for
 an fp32 target), the target's own step in its worker, and one copy while an answer crosses."""
 
 # --- reports: what counts as a change between two runs -----------------------------------------------------

@@ -113,9 +113,9 @@ def test_a_server_that_chats_only() -> None:
 
 def test_what_a_server_does_not_do_is_refused() -> None:
     target = Served(bigram()).target()
-    with pytest.raises(UnsupportedError, match="'model'.*E501"):
+    with pytest.raises(UnsupportedError, match=r"'model'.*E501"):
         target.score([[1]])
-    with pytest.raises(UnsupportedError, match="'collectives'.*E501"):
+    with pytest.raises(UnsupportedError, match=r"'collectives'.*E501"):
         target.launch(2, {})
 
 

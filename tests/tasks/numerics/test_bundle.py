@@ -115,7 +115,7 @@ def test_another_config_other_tensors_and_another_precision_are_refused(
     shutil.copytree(model.folder, other)
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.125}))
-    with pytest.raises(InputError, match="another|not that of") as caught:
+    with pytest.raises(InputError, match=r"not that of") as caught:
         opened_bundle(str(file), TinyRelease(other).release, "bf16", "Four words are here")
     assert caught.value.code == "E192"
     fewer = tmp_path / "fewer"
@@ -130,6 +130,12 @@ def test_another_config_other_tensors_and_another_precision_are_refused(
     with pytest.raises(InputError) as caught:
         opened_bundle(str(file), model.release, "fp32", "Four words are here")
     assert caught.value.code == "E196"
+
+
+def read_whole(path: Path) -> None:
+    with Bundle(path) as bundle:
+        for number in range(len(bundle.head.calls)):
+            bundle.unit(number)
 
 
 def test_a_damaged_file_is_told_in_a_sentence(model: TinyRelease, file: Path, tmp_path: Path) -> None:
@@ -150,9 +156,8 @@ def test_a_damaged_file_is_told_in_a_sentence(model: TinyRelease, file: Path, tm
     torn[len(whole) // 2] ^= 0xFF
     path = tmp_path / "torn"
     path.write_bytes(bytes(torn))
-    with pytest.raises(InputError), Bundle(path) as bundle:
-        for number in range(len(bundle.head.calls)):
-            bundle.unit(number)
+    with pytest.raises(InputError):
+        read_whole(path)
 
 
 def test_an_interrupted_capture_leaves_no_file(model: TinyRelease, tmp_path: Path) -> None:
@@ -180,7 +185,8 @@ def test_comparing_with_a_bundle_imports_no_transformers(
         "sys.meta_path.insert(0, Absent())\n"
         "from day0.flows.cli import main\n"
         f"sys.exit(main(['compare', {str(model.folder)!r}, '--target', 'eager@cpu/bf16', '--reference', "
-        f"{str(file)!r}, '--prompt', 'Four words are here', '--store', {str(tmp_path / 'store')!r}, '--json']))"
+        f"{str(file)!r}, '--prompt', 'Four words are here', '--store', {str(tmp_path / 'store')!r}, "
+        "'--json']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False

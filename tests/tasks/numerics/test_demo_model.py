@@ -16,6 +16,7 @@ from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.skeleton_store import load_or_build_skeleton
 from day0.adapters.targets.open import open_target
 from day0.flows.demo_model import ensure_demo_model
+from day0.tasks.job import NumericsOptions
 from day0.tasks.numerics.measure import measure_numerics
 from day0.tasks.numerics.question import Question
 from day0.tasks.numerics.record import NumericsRecord
@@ -34,9 +35,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     return release, load_or_build_skeleton(release, store), store
 
 
-def measured(demo: Demo, target: Any) -> NumericsRecord:
+def measured(demo: Demo, target: Any, prompts: str = "texts") -> NumericsRecord:
     release, skeleton, store = demo
-    question = Question(release, skeleton, store, "The capital of France is")
+    asked = NumericsOptions(prompts=prompts)
+    question = Question(release, skeleton, store, "The capital of France is", asked=asked)
     return measure_numerics(question, target, target.describe())
 
 
@@ -47,7 +49,7 @@ def failing(record: NumericsRecord) -> Sequence[str]:
 @pytest.mark.parametrize("text", ["eager@cpu/bf16", "eager@cpu/fp32", "onnxruntime@cpu/fp32"])
 def test_a_correct_target_passes_on_all_nodes_in_a_worker(demo: Demo, text: str) -> None:
     with open_target(TargetSpec.parse(text)) as target:
-        record = measured(demo, target)
+        record = measured(demo, target, "decode,padded,shifted")
     assert [(block.name, block.reason) for block in record.facts.blocks if block.verdict != "pass"] == []
     assert len(record.facts.blocks) == 34
     assert record.verdict == "pass"
