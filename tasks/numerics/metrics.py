@@ -170,7 +170,10 @@ def count_nonfinite(tensor: Tensor) -> int:
     for start in range(0, flat.numel(), _CHUNK_ELEMENTS):
         piece = flat[start : start + _CHUNK_ELEMENTS]
         # torch has no isfinite for the one-byte floats.
-        count += int((~torch.isfinite(piece if piece.element_size() > 1 else piece.float())).sum())
+        piece = piece if piece.element_size() > 1 else piece.float()
+        wide = torch.promote_types(piece.dtype, torch.float32)
+        if not bool(torch.isfinite(piece.sum(dtype=wide))):  # of finite numbers it mostly is
+            count += int((~torch.isfinite(piece)).sum())
     return count
 
 
