@@ -24,7 +24,7 @@ from day0.tasks.job import NumericsOptions
 MEMORY = 8 * 2**30
 TARGET = "eager@cpu/bf16"
 TOKENS = 512  # of the small model
-_CHUNK = 32  # experts that are read and dequantised at a time
+_CHUNK = 4  # experts that are read and dequantised at a time, as many as numerics holds
 _AHEAD = 2 * 2**30  # bytes that may be on their way meanwhile
 
 
