@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from numerics_release import MODEL, write_cut
 
 from day0.adapters.base.worker_memory import MemoryWatch
+from day0.flows.demo_model import ensure_demo_model
 
 HERE = Path(__file__).parent
 
@@ -157,13 +158,37 @@ def _served(folder: Path) -> Iterator[Server]:
         process.communicate(timeout=10)
 
 
+def small(model: Path | None) -> None:
+    """SmolLM2-135M, 512 tokens: the comparison against the passes that it needs."""
+    with tempfile.TemporaryDirectory(prefix="day0-bench-") as work:
+        folder = model or ensure_demo_model(Path(work))
+        load = os.getloadavg()[0]
+        done = subprocess.run(
+            [sys.executable, str(HERE / "numerics_side.py"), "small", str(folder), f"{work}/runs"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    said = json.loads(done.stdout.splitlines()[-1])
+    needed = said["stock"]["float32"] + 3 * said["stock"]["bfloat16"]
+    print(f"SmolLM2-135M, {said['tokens']} tokens, verdict {said['verdict']}, load {load:.1f}")
+    fp32, bf16 = said["stock"]["float32"], said["stock"]["bfloat16"]
+    print(f"  stock fp32 {fp32:.1f} s, bf16 {bf16:.1f} s; needed {needed:.1f} s")
+    print(f"  comparison {said['seconds']:.1f} s: {said['seconds'] / needed:.2f} times (3 asked)")
+    print(f"  with draft and reference check {said['whole_seconds']:.1f} s")
+    print(f"  peak {said['own_peak'] / 2**20:.0f} MiB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=("small", "large"))
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--experts", type=int, default=256)
+    parser.add_argument("--model", type=Path, help="a folder with SmolLM2-135M; made where none is given")
     parser.add_argument("--vocabulary", type=int, default=129_280)
     asked = parser.parse_args()
+    if asked.only != "large":
+        small(asked.model)
     if asked.only != "small":
         large(asked.layers, asked.experts, asked.vocabulary)
 

@@ -22,6 +22,7 @@ from day0.adapters.models.skeleton_store import load_or_build_skeleton
 from day0.tasks.job import NumericsOptions
 
 MEMORY = 8 * 2**30
+PROMPT = "The capital of France is"
 TARGET = "eager@cpu/bf16"
 TOKENS = 512  # of the small model
 _CHUNK = 4  # experts that are read and dequantised at a time, as many as numerics holds
@@ -73,12 +74,52 @@ def _measured(
         return record, time.perf_counter() - began, ready
 
 
+def small(folder: str, store: str) -> dict[str, Any]:
+    """A comparison on 512 tokens, and stock transformers' passes over them in the same process."""
+    release = open_release(folder)
+    skeleton = load_or_build_skeleton(release, RunStore(store))
+    asked = NumericsOptions(prompts="texts")
+    whole, whole_seconds, _ = _measured(
+        release, skeleton, f"{store}-whole", PROMPT, tokens=TOKENS, asked=asked
+    )
+    without_check()
+    record, seconds, _ = _measured(release, skeleton, store, tokens=TOKENS, asked=asked)
+    passes = {dtype: _stock_seconds(folder, dtype, record.facts.tokens) for dtype in ("float32", "bfloat16")}
+    return {
+        "seconds": seconds,
+        "whole_seconds": whole_seconds,
+        "whole_check": whole.facts.reference_check.state,
+        "stock": passes,
+        "verdict": whole.verdict,
+        "tokens": record.facts.tokens,
+        "reference_seconds": record.observations.reference_seconds,
+        "target_seconds": record.observations.target_seconds,
+        "own_peak": record.observations.peak_memory,
+    }
+
+
+def _stock_seconds(folder: str, dtype: str, length: int) -> float:
+    """The faster of two forwards by `from_pretrained`, on ids that a tokenizer might give."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+    ids = torch.arange(length)[None] * 89 % model.config.vocab_size
+    taken = []
+    for _ in range(2):
+        began = time.perf_counter()
+        with torch.no_grad():
+            model(input_ids=ids, use_cache=False)
+        taken.append(time.perf_counter() - began)
+    return min(taken)
+
+
 def without_check() -> None:
     """Leaves out what asks stock transformers whether the reference is right, a process of its own."""
     from day0.tasks.numerics import reference_trust
     from day0.tasks.numerics.record_parts import ReferenceCheck
 
-    reference_trust.check_reference = lambda *given, **named: ReferenceCheck(detail="left out")  # type: ignore[assignment]
+    reference_trust.check_reference = lambda *given, **named: ReferenceCheck(detail="left out")  # type: ignore[assignment]  # stands in for it
 
 
 def _told(step: str, done: int, total: int, name: str = "") -> None:
@@ -136,7 +177,7 @@ def main() -> None:
 
         raw_tensors.STAGED_BYTES = 0
         without_check()
-    said = {"compare": compare, "read": read}[what](*given)
+    said = {"compare": compare, "read": read, "small": small}[what](*given)
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own, below = (one.ru_utime + one.ru_stime for one in usage)
     print(json.dumps({**said, "cpu": own, "cpu_below": below}))

@@ -12,8 +12,6 @@ from day0.adapters.sources import retry
 from day0.adapters.sources.http_failure import HttpFailure
 from support.clock import Clock
 
-SOON = datetime.now(UTC) + timedelta(seconds=600)
-
 
 def failure(status: int = 503, **headers: str) -> HttpFailure:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -43,11 +41,12 @@ def test_the_servers_hint(status: int, headers: dict[str, str], seconds: float |
 
 
 def test_a_date_is_held_against_the_servers_own_clock() -> None:
-    date = format_datetime(SOON, usegmt=True)
+    soon = datetime.now(UTC) + timedelta(seconds=600)
+    date = format_datetime(soon, usegmt=True)
     hint = failure(429, Retry_After=date).hint
     assert hint is not None
     assert 300 < hint <= 600
-    server_now = format_datetime(SOON - timedelta(seconds=20), usegmt=True)
+    server_now = format_datetime(soon - timedelta(seconds=20), usegmt=True)
     assert failure(429, Retry_After=date, Date=server_now).hint == 20.0
 
 

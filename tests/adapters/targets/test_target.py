@@ -86,7 +86,7 @@ def test_the_description_names_what_it_is_made_of(target: WorkerTarget) -> None:
     assert said.fingerprint.family.startswith("torch 2.")
     assert said.fingerprint.exact["torch"] == torch.__version__
     assert said.fingerprint.exact["threads"].isdigit()
-    words = {"op", "fragment", "parts", "observe", "model", "generate", "collectives"}
+    words = {"op", "fragment", "parts", "observe", "grad", "model", "generate", "collectives"}
     assert set(said.capabilities) == words
     assert target.describe() is said
 
