@@ -6,6 +6,8 @@ a normal distribution, and block scales that give each matrix the spread of one 
 with which activations stay near one.
 """
 
+# mypy: disable-error-code="assignment, comparison-overlap"
+
 from __future__ import annotations
 
 import json

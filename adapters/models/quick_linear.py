@@ -107,7 +107,7 @@ def _product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _has_kernel() -> bool:
-    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # type: ignore[no-untyped-call]  # torch is untyped there
 
 
 def _has_units() -> bool:

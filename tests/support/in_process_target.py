@@ -184,6 +184,9 @@ class InProcessTarget:
     def score(self, *_: Any) -> Answer:
         raise NotImplementedError
 
+    def train(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
     def launch(self, *_: Any) -> Sequence[Mapping[str, Any]]:
         raise NotImplementedError
 
