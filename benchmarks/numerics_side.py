@@ -122,8 +122,8 @@ def without_check() -> None:
     setattr(reference_trust, "check_reference", lambda *given, **named: ReferenceCheck(detail="left out"))  # noqa: B010  # not exported
 
 
-def _told(step: str, done: int, total: int, name: str = "") -> None:
-    print(f"{time.monotonic() % 1e5:.1f} {step} {done}/{total} {name}", file=sys.stderr, flush=True)
+def _told(step: str, done: int, total: int, note: str = "") -> None:
+    print(f"{time.monotonic() % 1e5:.1f} {step} {done}/{total} {note}", file=sys.stderr, flush=True)
 
 
 def read(model: str, store: str) -> dict[str, Any]:

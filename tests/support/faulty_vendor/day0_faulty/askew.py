@@ -35,9 +35,9 @@ from day0_worker import NodeRun
 from day0_worker.training import Trained, TrainJob
 
 
-class Spoiling(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's base is untyped
+class Spoiling(TorchDispatchMode):
     def __init__(self, how: str, op: str, factor: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's base is untyped
+        super().__init__()
         self._how, self._op, self._factor = how, op, factor
 
     def __torch_dispatch__(
