@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -9,11 +10,15 @@ from collections.abc import Callable
 import psutil
 
 _SECONDS_BETWEEN_LOOKS = 0.1
-_SHARE_OF_TIME = 0.05
+_SHARE_OF_TIME = 0.02
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 
 class MemoryWatch:
-    """Looks every tenth of a second, and less often where a look takes long (at most 5 % of the time).
+    """Looks every tenth of a second, and less often where a look takes long (at most 2 % of the time).
+
+    The resident size, which is quickly told and never less, is asked first: the kernel walks all pages of a
+    process to tell its proportional share, a tenth of a second for some gigabytes, and stops it meanwhile.
 
     Args:
         pid: root of the tree.
@@ -43,7 +48,8 @@ class MemoryWatch:
         pause = 0.0
         while not self._stop.wait(pause):
             began = time.monotonic()
-            self.peak = max(self.peak, tree_bytes(self._pid))
+            if tree_bytes(self._pid, _resident_bytes) > self.peak:
+                self.peak = max(self.peak, tree_bytes(self._pid))
             if self._limit and self.peak > self._limit:
                 self.exceeded = True
                 self._on_excess()
@@ -51,14 +57,17 @@ class MemoryWatch:
             pause = max(_SECONDS_BETWEEN_LOOKS, (time.monotonic() - began) / _SHARE_OF_TIME)
 
 
-def tree_bytes(pid: int) -> int:
-    """Memory of a process and all below it, in bytes; what has ended meanwhile counts nothing."""
+def _resident_bytes(process: psutil.Process) -> int:
+    """Resident size of one process, shared pages whole."""
     try:
-        root = psutil.Process(pid)
-        processes = [root, *root.children(recursive=True)]
+        with open(f"/proc/{process.pid}/statm", encoding="ascii") as sizes:
+            return int(sizes.read().split()[1]) * _PAGE
+    except OSError:
+        pass
+    try:
+        return int(process.memory_info().rss)
     except psutil.Error:
         return 0
-    return sum(_process_bytes(process) for process in processes)
 
 
 def _process_bytes(process: psutil.Process) -> int:
@@ -73,3 +82,18 @@ def _process_bytes(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except psutil.Error:
         return 0
+
+
+def tree_bytes(pid: int, of: Callable[[psutil.Process], int] = _process_bytes) -> int:
+    """Memory of a process and all below it, in bytes; what has ended meanwhile counts nothing.
+
+    Args:
+        pid: of the process.
+        of: tells the bytes of one process.
+    """
+    try:
+        root = psutil.Process(pid)
+        processes = [root, *root.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    return sum(map(of, processes))

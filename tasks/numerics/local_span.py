@@ -98,7 +98,7 @@ def run_span(span: Span) -> int:
                 with Opened(reader, node, noise.dtypes(node), nodes, None) as (weights, whole):
                     chunk = chunk_of(span.memory, weights.expert_bytes) if node.experts else 0
                     run = NodeRun(node, Sides(None, None, nodes), weights, whole, chunk)
-                    work.keep_local(run.run(list(work.local_asks())), run)
+                    work.keep_local(run.run(list(work.local_asks()), work.replays))
                 nodes.forget_all()
         finally:
             reader.close()

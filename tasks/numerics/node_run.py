@@ -7,7 +7,7 @@ together, chunk by chunk, and the runs go on with what came out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +75,23 @@ class Sides:
     target: TargetNodes | None
 
 
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """Some tokens of a run, through its experts once more with other choices.
+
+    Attributes:
+        key: of a run that stops before them.
+        rows: [n] indices of tokens.
+        ids: [n, k] experts.
+        weights: [n, k] of them.
+    """
+
+    key: Key
+    rows: Tensor
+    ids: Tensor
+    weights: Tensor
+
+
 @dataclass
 class Results:
     """What came of the runs.
@@ -84,6 +101,7 @@ class Results:
         errors: of those that did not.
         routed: what a run gave its experts, where it stopped before them.
         experts: what the experts made of it, [tokens, hidden].
+        replayed: what they made of replays, [n, hidden], by name, where the side did not fail.
         nonfinite: parameters with NaN or infinity -> how many.
     """
 
@@ -91,7 +109,12 @@ class Results:
     errors: dict[Key, Day0Error] = field(default_factory=dict)
     routed: dict[Key, Paused] = field(default_factory=dict)
     experts: dict[Key, Tensor] = field(default_factory=dict)
+    replayed: dict[str, Tensor] = field(default_factory=dict)
     nonfinite: dict[str, int] = field(default_factory=dict)
+
+
+Replays = Callable[[Results], Mapping[str, Replay]]
+"""What is to be replayed, told from where the runs' routers sent their tokens."""
 
 
 class NodeRun:
@@ -122,8 +145,12 @@ class NodeRun:
             side: _QuickExperts(self._runner(side), quick) for side, quick in self._quick.items()
         }
 
-    def run(self, asks: Sequence[Ask]) -> Results:
+    def run(self, asks: Sequence[Ask], replays: Replays = lambda results: {}) -> Results:
         """Runs everything that is asked.
+
+        Args:
+            asks: in their order.
+            replays: asked when all runs have come to their experts, so that these are read once.
 
         Raises:
             ArmError: the reference failed on the main pass.
@@ -138,7 +165,7 @@ class NodeRun:
                     self._start(side, wanted, own)
                     if any(key[0] in streams for key in self.results.routed):
                         loaded.push(own.pop_all())
-            self._experts()
+            self._experts(replays)
         return self.results
 
     def _start(self, side: str, asks: Sequence[Ask], loaded: ExitStack) -> None:
@@ -185,22 +212,31 @@ class NodeRun:
         else:
             self.results.outputs[key] = step.outputs if isinstance(step, Answer) else step
 
-    def _experts(self) -> None:
+    def _experts(self, replays: Replays) -> None:
         """Through the experts and on, until no run stops any more."""
         pending = dict(self.results.routed)
+        others = replays(self.results) if pending else {}
         while pending:
             waiting = [self._waiting(key, paused) for key, paused in pending.items()]
+            waiting += [self._waiting(one.key, self._replayed(one)) for one in others.values()]
             outputs = through_experts(
                 self._node, waiting, self._stack, chunk=self._chunk, prefetch=self._weights.prefetch_experts
             )
+            replayed = dict(zip(others, outputs[len(pending) :], strict=True))
+            self.results.replayed |= {name: one for name, one in replayed.items() if isinstance(one, Tensor)}
             further: dict[Key, Paused] = {}
-            for (key, paused), output in zip(pending.items(), outputs, strict=True):
+            for (key, paused), output in zip(pending.items(), outputs[: len(pending)], strict=True):
                 step = self._resumed(key, paused, output)
                 if isinstance(step, Paused):
                     further[key] = step
                 elif step is not None:
                     self.results.outputs[key] = step
-            pending = further
+            pending, others = further, {}
+
+    def _replayed(self, replay: Replay) -> Paused:
+        paused = self.results.routed[replay.key]
+        weights = replay.weights.to(paused.weights.dtype)
+        return Paused(key=paused.key, hidden=paused.hidden[replay.rows], ids=replay.ids, weights=weights)
 
     def _waiting(self, key: Key, paused: Paused) -> Waiting:
         side = self._side(key)
@@ -220,25 +256,6 @@ class NodeRun:
             self.results.errors[key] = error
             return None
         return step.outputs if isinstance(step, Answer) else step
-
-    def replay(self, key: Key, rows: Tensor, ids: Tensor, weights: Tensor) -> Tensor | None:
-        """What the experts of a run's side make of some of its tokens with other choices.
-
-        Args:
-            key: of a run that stopped before them.
-            rows: [n] indices of tokens.
-            ids: [n, k] experts.
-            weights: [n, k] of them.
-
-        Returns:
-            [n, hidden]; None where the side failed.
-        """
-        paused = self.results.routed[key]
-        other = Paused(
-            key=paused.key, hidden=paused.hidden[rows], ids=ids, weights=weights.to(paused.weights.dtype)
-        )
-        output = through_experts(self._node, [self._waiting(key, other)], self._stack, chunk=self._chunk)[0]
-        return output if isinstance(output, Tensor) else None
 
     def _stack(self, ids: Sequence[int]) -> ExpertStack:
         stack = self._weights.experts(ids)

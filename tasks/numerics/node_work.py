@@ -15,9 +15,9 @@ from .at_head import at_head
 from .case import Case
 from .forwards import Inputs
 from .node import Failure, NodeFacts, Seen, compare, rows_of
-from .node_run import Ask, NodeRun, Results, Sides
+from .node_run import Ask, NodeRun, Replay, Results, Sides
 from .passes import MAIN, Pass
-from .router import Router, choices_of, kept_call
+from .router import Router, choices_of, kept_call, replays_of
 from .signatures import KEY, signature_call, signature_of
 from .unit_keys import NodeKeys
 from .units import Unit, save_unit
@@ -92,12 +92,12 @@ class NodeWork:
         """
         asked = known is None and run.sides.target is not None
         asks = [] if self.reference_known else [*self._of_reference(), *self._of_noise(run.sides)]
-        results = run.run([*asks, *(self._of_target() if asked else ())])
+        results = run.run([*asks, *(self._of_target() if asked else ())], self.replays)
         if not self.reference_known:
             self._take_reference(results, run.sides)
         if not asked:
             return NodeFacts.model_validate(known.facts["node"]) if known is not None else None
-        facts = self._judged(results, run)
+        facts = self._judged(results)
         if watch:
             visit = self._visit(results, weights)
             for look in watch:
@@ -105,6 +105,10 @@ class NodeWork:
         own = {key: call for key, call in self.own_outputs.items() if self.keep or key == KEY}
         save_unit(self._case.store, self.keys.own, Unit(own, {"node": facts.model_dump(mode="json")}))
         return facts
+
+    def replays(self, results: Results) -> Mapping[str, Replay]:
+        """Which tokens go through the target's experts once more; see `NodeRun.run`."""
+        return replays_of(self.node, results, self.reference_outputs)
 
     def _state(self, stream: str, step: Pass) -> str | None:
         return stream if self._cached and (step.name == MAIN or step.cached) else None
@@ -139,9 +143,9 @@ class NodeWork:
             if step.name == MAIN:
                 yield Ask("again", step, self.lowered[step.name])
 
-    def keep_local(self, results: Results, run: NodeRun) -> None:
+    def keep_local(self, results: Results) -> None:
         """Keeps what the target gave on the reference's input, for the walk to find."""
-        router = Router(self.node, self.reference_outputs, results, run, self._passes)
+        router = Router(self.node, self.reference_outputs, results, self._passes)
         values = {f"{stream}/{name}": call for (stream, name), call in results.outputs.items()}
         routed = {f"routed/{name}": kept_call(paused) for (_, name), paused in results.routed.items()}
         failures = {
@@ -196,7 +200,7 @@ class NodeWork:
         own = results.outputs.get(("noise", name), local if ("noise", name) not in results.errors else None)
         return local, own if own is not None else in_dtype(output, torch_dtype(self._case.dtype))
 
-    def _judged(self, results: Results, run: NodeRun) -> NodeFacts:
+    def _judged(self, results: Results) -> NodeFacts:
         local = {f"{stream}/{name}": call for (stream, name), call in results.outputs.items()
                  if stream in ("local", "again", "own")}  # fmt: skip
         failures = {
@@ -214,7 +218,7 @@ class NodeWork:
             shared = own is not None and ("own", step.name) not in results.errors
             if key not in local and shared and f"local/{step.name}" in local and not self._cached:
                 local[key] = local[f"local/{step.name}"]
-        router = Router(self.node, self.reference_outputs, results, run, self._passes, self._local)
+        router = Router(self.node, self.reference_outputs, results, self._passes, self._local)
         seen = Seen(
             node=self.node,
             dtype=torch_dtype(self._case.dtype),

@@ -15,7 +15,7 @@ from day0_worker.trees import decode, encode
 
 from .expert_runs import experts_of
 from .node import NodeFacts, rows_of
-from .node_run import NodeRun, Results
+from .node_run import Replay, Results
 from .passes import MAIN, Pass
 from .record import FirstFault
 from .record_parts import Routing
@@ -24,6 +24,7 @@ from .units import Unit
 
 FLIPS = "unexplained_flips"
 """Name of the measure: tokens sent to other experts that rounding does not explain; none is allowed."""
+_BY_IDS, _BY_BOTH = "forced_ids", "forced_both"
 UNKNOWN = "the target does not show where it sends its tokens"
 
 
@@ -61,6 +62,33 @@ def choices_of(outputs: Mapping[str, Call], passes: Sequence[Pass]) -> Mapping[t
     }
 
 
+def replays_of(node: Node, results: Results, outputs: Mapping[str, Call]) -> Mapping[str, Replay]:
+    """Tokens of the main pass that the target sent elsewhere, with the reference's choices forced on them.
+
+    Args:
+        node: of the skeleton.
+        results: of runs that stand before their experts.
+        outputs: what is known of the reference's routing, where it was not run now; see `choices_of`.
+    """
+    reference = results.routed.get(("reference", MAIN))
+    target = results.routed.get(("local", MAIN))
+    known = outputs.get(f"routed.reference/{MAIN}")
+    ours = Choice(reference.ids, reference.weights) if reference is not None else (
+        _kept(known).choice if known is not None else None
+    )  # fmt: skip
+    if ours is None or target is None or target.ids.shape != ours.ids.shape:
+        return {}
+    theirs = Choice(target.ids, target.weights)
+    rows = (~account("", ours, theirs, experts=experts_of(node)).same).nonzero().reshape(-1)
+    if not len(rows):
+        return {}
+    ours, theirs = (Choice(one.ids[rows], one.weights[rows]) for one in (ours, theirs))
+    return {
+        _BY_IDS: Replay(("local", MAIN), rows, ours.ids, forced_weights(ours, theirs)),
+        _BY_BOTH: Replay(("local", MAIN), rows, ours.ids, ours.weights),
+    }
+
+
 class Router:
     """The choices of all arms at one node.
 
@@ -68,8 +96,7 @@ class Router:
         node: of the skeleton.
         outputs: `routed.ARM/PASS` -> what an arm of the reference gave its experts, and
             `experts.reference/PASS` -> what they made of it, beside other values.
-        results: of the runs of the target.
-        run: runs experts again.
+        results: of the runs of the target, with what was replayed.
         passes: that are compared.
         local: what is known of the target there, where it was not run now.
     """
@@ -79,11 +106,10 @@ class Router:
         node: Node,
         outputs: Mapping[str, Call],
         results: Results,
-        run: NodeRun,
         passes: Sequence[Pass],
         local: Unit | None = None,
     ) -> None:
-        self._node, self._run, self._results, self._passes = node, run, results, passes
+        self._node, self._results, self._passes = node, results, passes
         self._known = local
         self._targets = {
             name: Choice(paused.ids, paused.weights)
@@ -165,16 +191,10 @@ class Router:
         rows = (~found.same).nonzero().reshape(-1)
         if not len(rows) or self._wanted is None:
             return {}
-        wanted = decode(self._wanted.tree, self._wanted.tensors)
-        reference = self._arms[("reference", MAIN)].choice
-        own = self._targets[MAIN]
-        theirs = Choice(own.ids[rows], own.weights[rows])
-        ours = Choice(reference.ids[rows], reference.weights[rows])
-        by_ids = self._run.replay(("local", MAIN), rows, ours.ids, forced_weights(ours, theirs))
-        by_both = self._run.replay(("local", MAIN), rows, ours.ids, ours.weights)
+        wanted = decode(self._wanted.tree, self._wanted.tensors)[rows]
         return {
-            "forced_ids": json_number(_relative(by_ids, wanted[rows])),
-            "forced_both": json_number(_relative(by_both, wanted[rows])),
+            _BY_IDS: json_number(_relative(self._results.replayed.get(_BY_IDS), wanted)),
+            _BY_BOTH: json_number(_relative(self._results.replayed.get(_BY_BOTH), wanted)),
         }
 
 
