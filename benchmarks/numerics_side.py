@@ -1,6 +1,6 @@
 """One measured process of `benchmarks/numerics.py`; says what came of it as JSON on its last line.
 
-python benchmarks/numerics_side.py compare|read MODEL STORE [PROMPTS]
+python benchmarks/numerics_side.py compare|read|plain MODEL STORE [PROMPTS]
 python benchmarks/numerics_side.py small FOLDER STORE
 """
 
@@ -10,7 +10,8 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from day0.adapters.base.release import Release
@@ -40,6 +41,7 @@ def compare(model: str, store: str, prompts: str = "auto") -> dict[str, Any]:
     facts = record.facts
     return {
         "seconds": seconds,
+        "took": dict(_took()),
         "opened": opened,
         "ready": ready,
         "verdict": record.verdict,
@@ -122,17 +124,67 @@ def without_check() -> None:
     setattr(reference_trust, "check_reference", lambda *given, **named: ReferenceCheck(detail="left out"))  # noqa: B010  # not exported
 
 
+_ENDS: list[tuple[str, float]] = []
+"""Nodes, and when each was done."""
+
+
+def _took() -> Iterator[tuple[str, float]]:
+    """Seconds of each node but the first, which others are part of."""
+    for (_, before), (name, after) in pairwise(_ENDS):
+        yield name, after - before
+
+
 def _told(step: str, done: int, total: int, note: str = "") -> None:
+    _ENDS.append((note, time.monotonic()))
     print(f"{time.monotonic() % 1e5:.1f} {step} {done}/{total} {note}", file=sys.stderr, flush=True)
 
 
 def read(model: str, store: str) -> dict[str, Any]:
-    """Every tensor read once and dequantised to fp32, the next ones on their way meanwhile."""
+    """Every tensor read once and dequantised to fp32 by our kernels, the next ones on their way meanwhile."""
+    from day0_worker.weights import evaluate_into
+
+    return _read(model, store, lambda out, placed, values: evaluate_into([out], placed, values))
+
+
+def plain(model: str, store: str) -> dict[str, Any]:
+    """The same with what stock torch offers: a conversion, and a product with the scales."""
+    return _read(model, store, _filled_plainly)
+
+
+def _filled_plainly(out: Any, expression: Any, values: Any) -> None:
+    """Fills a tensor with what an expression of a release with block scales stands for."""
+    from day0_worker.weights import described
+
+    if "stack" in expression:
+        for index, part in enumerate(expression["stack"]):
+            _filled_plainly(out.select(expression["dim"] % out.dim(), index), part, values)
+    elif "cat" in expression:
+        dim, place = expression["dim"] % out.dim(), 0
+        for part in expression["cat"]:
+            size = described(part, values)[0][dim]
+            _filled_plainly(out.narrow(dim, place, size), part, values)
+            place += size
+    elif "dequantize" in expression:
+        out.copy_(values[expression["weight"]["value"]])
+        _scale(out, values[expression["scale"]["value"]], *expression["block"])
+    else:
+        out.copy_(values[expression["value"]])
+
+
+def _scale(out: Any, scale: Any, rows: int, columns: int) -> None:
+    if out.shape[0] % rows == out.shape[1] % columns == 0:
+        out.view(len(scale), rows, -1, columns).mul_(scale[:, None, :, None])
+        return
+    spread = scale.repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+    out.mul_(spread[: out.shape[0], : out.shape[1]])
+
+
+def _read(model: str, store: str, fill: Callable[[Any, Any, Any], None]) -> dict[str, Any]:
     import torch
 
     from day0.adapters.models.buffers import Buffers
     from day0.adapters.models.raw_tensors import RawTensors, located
-    from day0_worker.weights import described, evaluate_into
+    from day0_worker.weights import described
 
     release = open_release(model)
     skeleton = load_or_build_skeleton(release, RunStore(store))
@@ -149,7 +201,7 @@ def read(model: str, store: str) -> dict[str, Any]:
             waiting = time.perf_counter()
             placed, values = located(held, expression)
             waited += time.perf_counter() - waiting
-            evaluate_into([buffers.take(described(placed, values)[0], torch.float32)], placed, values)
+            fill(buffers.take(described(placed, values)[0], torch.float32), placed, values)
     seconds = time.perf_counter() - began
     raw.close()
     return {"seconds": seconds, "waited": waited, "bytes": raw.bytes_read}
@@ -172,12 +224,12 @@ def _parts(node: Node, raw: Any) -> Iterator[list[Any]]:
 
 def main() -> None:
     what, *given = sys.argv[1:]
-    if what in ("compare", "read"):  # a cut smaller than a large release is read like one
+    if what != "small":  # a cut smaller than a large release is read like one
         from day0.adapters.models import raw_tensors
 
         raw_tensors.STAGED_BYTES = 0
         without_check()
-    said = {"compare": compare, "read": read, "small": small}[what](*given)
+    said = {"compare": compare, "read": read, "plain": plain, "small": small}[what](*given)
     usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own, below = (one.ru_utime + one.ru_stime for one in usage)
     print(json.dumps({**said, "cpu": own, "cpu_below": below}))

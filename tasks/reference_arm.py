@@ -15,6 +15,7 @@ from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.errors import CheckpointError, Day0Error
 from day0.adapters.base.skeleton import Node, Skeleton
 from day0.adapters.base.target import Call, Paused
+from day0.adapters.models.narrow_weights import large_matrices, restore, widen_as_used
 from day0.adapters.models.router_scores import RouterScores
 from day0.adapters.models.weights import resolve_weights
 from day0_worker import parts
@@ -82,12 +83,17 @@ class Arm:
         """
         handed_out = node.experts and not any(name.startswith(f"{node.experts}.") for name in weights)
         without = node.experts if handed_out else ""
-        self._guarded(node, lambda: self._modules.load(node.name, weights, without))
+        large = large_matrices(self._modules.module(node.name))
+        self._guarded(node, lambda: self._modules.load(node.name, weights, without, large))
+        for name, part in large.items():
+            widen_as_used(part, self.dtypes(node)[name])
 
     def free(self, node: Node) -> None:
         """Takes a node's weights out again and ends all runs that stand still."""
         self._drop()
         self._modules.free(node.name)
+        for part in large_matrices(self._modules.module(node.name)).values():
+            restore(part)
 
     def parameters(self, node: Node) -> Mapping[str, Tensor]:
         """Parameter -> tensor, of those that are loaded."""

@@ -82,11 +82,15 @@ SmolLM2-135M, least of all nodes), few enough that four passes in bf16 on two co
 some 10 s."""
 
 NUMERICS_SHORT_TOKENS = 32
+NUMERICS_FEW_TOKENS = 8
+NUMERICS_SHORT_WORK = 250_000_000_000
 NUMERICS_LONG_TOKENS = 2048
 NUMERICS_CHUNK_TOKENS = 64
 NUMERICS_DECODE_STEPS = 8
-"""Lengths of the other prompts: short ones for padding and shifted positions, a long one, what goes beyond an
-attention window, and single tokens with a cache: eight, so that a mean gain has a standard error."""
+"""Lengths of the other prompts: short ones for padding and shifted positions (shorter where nine of them take
+more multiplications than this on one stream: a billion weights a token; what shifted positions and padding do
+wrong, they do to each token), a long one, what goes beyond an attention window, and single tokens with a
+cache: eight, so that a mean gain has a standard error."""
 
 NUMERICS_BASE_BYTES = int(2.5 * 2**30)
 """What two processes with torch and transformers, the structure of a large model and the weights of one

@@ -146,6 +146,7 @@ class NodeWeights:
 
     def close(self) -> None:
         """Removes the files; tensors that are still held stay good."""
+        self._parameters.clear()  # they know this object, which would else live until cycles are looked for
         for region in (self._own, *self._regions):
             if region is not None:
                 region.close()
@@ -217,6 +218,7 @@ class WeightReader:
             CheckpointError: E330, the checkpoint lacks a tensor; E461, an expression makes no sense.
             SourceError: a remote checkpoint cannot be read.
         """
+        self._buffers.clear()  # those of another node seldom fit, and would lie beside the new ones
         return NodeWeights(node, lowered_dtypes, self._raw, self._buffers, without_experts=without_experts)
 
     def prefetch(self, node: Node) -> None:

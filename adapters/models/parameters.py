@@ -12,7 +12,7 @@ from day0_worker.weights import described, evaluate, evaluate_into
 
 from ..base.errors import CheckpointError
 from .buffers import Buffers
-from .raw_tensors import RawTensors, located
+from .raw_tensors import RawTensors, located, remote_keys
 from .spool import Layout, Region
 from .weights import is_leaf
 
@@ -60,6 +60,7 @@ class Parameters:
         self._exact: dict[str, torch.Tensor] = {}
         self._lowered: set[str] = set()
         self._counted: set[str] = set()
+        self._done: set[str] = set()
 
     @property
     def names(self) -> Sequence[str]:
@@ -80,6 +81,7 @@ class Parameters:
         found = self._made(name)
         if self._keep:
             self._exact[name] = found
+            self._let_go(name)
         return found
 
     def lowered(self, name: str) -> torch.Tensor:
@@ -94,6 +96,8 @@ class Parameters:
         if name not in self._lowered:
             self._fill([place], name)
             self._lowered.add(name)
+            if self._wanted[name] == self._stored[name]:
+                self._let_go(name)
         return place
 
     def sent(self, name: str) -> dict[str, Any]:
@@ -106,6 +110,18 @@ class Parameters:
             return dict(self._expressions[name])
         self.lowered(name)
         return dict(self._leaves[name])
+
+    def clear(self) -> None:
+        """Lets go of everything; tensors that were handed out stay good."""
+        self._held, self._places, self._exact = {}, {}, {}
+
+    def _let_go(self, name: str) -> None:
+        """Drops stored bytes out of which nothing will be made any more."""
+        self._done.add(name)
+        others = [expression for other, expression in self._expressions.items() if other not in self._done]
+        needed = remote_keys(others)
+        for key in remote_keys(self._expressions[name]) - needed:
+            self._held.pop(key, None)
 
     def _made(self, name: str) -> torch.Tensor:
         if self._is_view(name):

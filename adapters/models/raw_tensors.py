@@ -226,6 +226,11 @@ def located(held: Mapping[Key, Held], expression: Any) -> tuple[Any, dict[str, t
     return placed(expression), values
 
 
+def remote_keys(expression: Any) -> set[Key]:
+    """What `RawTensors.hold` asks for, for an expression."""
+    return {_key(leaf) for leaf in leaves_in(expression) if leaf.get("remote")}
+
+
 def leaves_in(expression: Any) -> Iterator[Mapping[str, Any]]:
     """All leaves of an expression, or of several."""
     if isinstance(expression, list):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterator, Mapping, Optional, Sequence, Set
 
 from day0_worker.computed_buffers import compute_buffers
 from day0_worker.dtypes import torch_dtype
@@ -157,13 +157,20 @@ class NodeModules:
             self._empty[node] = dict(self.module(node).state_dict(keep_vars=True))
         return self._empty[node]
 
-    def load(self, node: str, weights: Mapping[str, "torch.Tensor"], without: str = "") -> None:
+    def load(
+        self,
+        node: str,
+        weights: Mapping[str, "torch.Tensor"],
+        without: str = "",
+        narrow: Collection[str] = (),
+    ) -> None:
         """Puts weights into the node, cast to the dtype in which the model holds them.
 
         Args:
             node: module path.
             weights: parameter -> tensor.
             without: module path inside the node whose parameters stay on meta, given or not.
+            narrow: parameters that keep their own dtype where it is narrower.
 
         Raises:
             StackError: `key_mismatch`, a name is unknown or missing, or a shape differs.
@@ -184,7 +191,8 @@ class NodeModules:
             if value.shape != empty.shape:
                 shapes = f"{list(value.shape)} in the checkpoint, {list(empty.shape)} in the model"
                 raise StackError(f"{node}.{name}: {shapes}", "key_mismatch")
-            place(module, name, value.detach().to(self.device, empty.dtype))
+            keeps = name in narrow and value.is_floating_point() and value.itemsize < empty.itemsize
+            place(module, name, value.detach().to(self.device, value.dtype if keeps else empty.dtype))
 
     def free(self, node: str) -> None:
         """Takes the node's weights out again."""

@@ -1,10 +1,8 @@
-"""Matrices filled tile by tile on several threads, in blocks that share a scale."""
+"""Matrices filled tile by tile, in blocks that share a scale."""
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from day0_worker.packed_numbers import Numbers, Tile
 
@@ -17,11 +15,11 @@ Outs = Sequence["torch.Tensor"]
 Product = Callable[[Tile], Tuple["torch.Tensor", "torch.Tensor"]]
 """Two tensors in fp32 whose product is the result of a tile."""
 
-_TILE = 32_000
-"""Elements of a tile. Torch spreads operators of 32,768 or more (`at::internal::GRAIN_SIZE`) over threads of
-its own; here each thread takes tiles that stay in its cache."""
+_TILE = 2**20
+"""Elements of a tile: so many that torch's own threads share each operator (threads of ours, each with small
+tiles, wait for the interpreter: five times slower on two cores), so few that they stay in the cache."""
+_WIDE_TILE = 2**18  # where scales of full size lie beside the elements, or a tile is turned
 _NARROW = 256  # columns of a tile that is turned before it is written, so that whole cache lines are filled
-_ALONE = 2**19  # elements below which starting threads does not pay
 
 
 def fill_by_blocks(
@@ -70,13 +68,15 @@ def fill_by_blocks(
 
         return work
 
-    fill_in_tiles(outs, make, block_rows=rows, unit=unit)
+    spread_out = rows == 1 and columns < out.shape[1]
+    fill_in_tiles(outs, make, size=_WIDE_TILE if spread_out else _TILE, block_rows=rows, unit=unit)
 
 
 def fill_in_tiles(
     outs: Outs,
     make: Callable[[bool], Product],
     *,
+    size: int = _WIDE_TILE,
     block_rows: int = 1,
     unit: int = 1,
     row_unit: int = 1,
@@ -85,8 +85,9 @@ def fill_in_tiles(
 
     Args:
         outs: [rows, columns], of any strides.
-        make: gives each share of the tiles a function of its own, whose results are turned around their
-            diagonal where it is told so.
+        make: gives the function that makes a tile, with results that are turned around their diagonal where
+            it is told so.
+        size: elements of a tile at most.
         block_rows: no tile crosses a multiple of it; 1: tiles may.
         unit: tiles begin at columns that are multiples of this.
         row_unit: tiles begin at rows that are multiples of this.
@@ -95,44 +96,37 @@ def fill_in_tiles(
 
     out = outs[0]
     turned = out.stride(1) != 1
-
-    def run(share: Sequence[Tile]) -> None:
-        work = make(turned)
-        for tile in share:
-            top, bottom, left, right = tile
-            places = [whole[top:bottom, left:right] for whole in outs]
-            places = [place.t() for place in places] if turned else places
-            one, other = work(tile)
-            torch.mul(one, other, out=places[0])
-            for place in places[1:]:
-                place.copy_(places[0])
-
-    tiles = _tiles(out, turned, block_rows, unit, row_unit)
-    threads = 1 if out.numel() < _ALONE else min(torch.get_num_threads(), len(tiles), os.cpu_count() or 1)
-    if threads == 1:
-        run(tiles)
-        return
-    size = -(-len(tiles) // (threads * 4))
-    with ThreadPoolExecutor(threads, thread_name_prefix="day0-dequantise") as pool:
-        shares = [pool.submit(run, tiles[start : start + size]) for start in range(0, len(tiles), size)]
-        for share in shares:
-            share.result()
+    work = make(turned)
+    for tile in _tiles(out, turned, min(size, _WIDE_TILE) if turned else size, block_rows, unit, row_unit):
+        top, bottom, left, right = tile
+        places = [whole[top:bottom, left:right] for whole in outs]
+        places = [place.t() for place in places] if turned else places
+        one, other = work(tile)
+        torch.mul(one, other, out=places[0])
+        for place in places[1:]:
+            place.copy_(places[0])
 
 
-def _tiles(out: "torch.Tensor", turned: bool, block_rows: int, unit: int, row_unit: int) -> List[Tile]:
+def _tiles(
+    out: "torch.Tensor", turned: bool, size: int, block_rows: int, unit: int, row_unit: int
+) -> Iterator[Tile]:
     rows, columns = out.shape
     if not out.numel():
-        return []
-    width = min(columns, _NARROW if turned else _TILE)
+        return
+    width = min(columns, _NARROW if turned else size)
     width = columns if width == columns else max(1, width // unit) * unit
-    height = max(1, _TILE // width // row_unit) * row_unit
     step = rows if block_rows == 1 else block_rows
-    return [
-        (top, min(top + height, start + step, rows), left, min(left + width, columns))
-        for start in range(0, rows, step)
-        for left in range(0, columns, width)
-        for top in range(start, min(start + step, rows), height)
-    ]
+    height = _even(step, max(1, size // width // row_unit) * row_unit, row_unit)
+    for start in range(0, rows, step):
+        for left in range(0, columns, width):
+            for top in range(start, min(start + step, rows), height):
+                yield top, min(top + height, start + step, rows), left, min(left + width, columns)
+
+
+def _even(rows: int, most: int, unit: int) -> int:
+    """Height of tiles of about the same size, multiples of the unit, of which as few as possible do."""
+    count = -(-rows // most)
+    return -(-rows // (count * unit)) * unit
 
 
 def _as_grid(part: "torch.Tensor", grid: Sequence[int]) -> "torch.Tensor":

@@ -77,6 +77,7 @@ def through_experts(
     *,
     chunk: int,
     prefetch: Callable[[Sequence[int]], None] | None = None,
+    look: Callable[[Any], None] | None = None,
 ) -> list[Tensor | Day0Error]:
     """What the experts make of each run.
 
@@ -86,6 +87,7 @@ def through_experts(
         stacks: gives the weights of experts, in ascending order of their numbers.
         chunk: experts that are in memory at a time, at least one.
         prefetch: told the experts of the next chunk before the present one is run.
+        look: shown each stack before it is run.
 
     Returns:
         For each run [T, H] in the dtype that the side gave; or the error that its side raised, which ends no
@@ -95,11 +97,15 @@ def through_experts(
     outcomes = [_begun(one.paused, total) for one in waiting]
     chunks = _chunks([one.paused for one in waiting], outcomes, total, max(1, chunk))
     for place, ids in enumerate(chunks):
+        meets = _meets(waiting, outcomes, ids)
+        stack = stacks(ids) if any(meets) else None
+        # After the present chunk was asked for, which takes what was read ahead for it.
         if prefetch is not None and place + 1 < len(chunks):
             prefetch(chunks[place + 1])
-        meets = _meets(waiting, outcomes, ids)
-        if any(meets):
-            _run_chunk(node, waiting, outcomes, meets, stacks(ids), ids, total)
+        if stack is not None:
+            if look is not None:
+                look(stack)
+            _run_chunk(node, waiting, outcomes, meets, stack, ids, total)
     return [
         outcome if isinstance(outcome, Day0Error) else _finished(outcome, one.paused)
         for outcome, one in zip(outcomes, waiting, strict=True)

@@ -220,7 +220,12 @@ class NodeRun:
             waiting = [self._waiting(key, paused) for key, paused in pending.items()]
             waiting += [self._waiting(one.key, self._replayed(one)) for one in others.values()]
             outputs = through_experts(
-                self._node, waiting, self._stack, chunk=self._chunk, prefetch=self._weights.prefetch_experts
+                self._node,
+                waiting,
+                self._weights.experts,
+                chunk=self._chunk,
+                prefetch=self._weights.prefetch_experts,
+                look=self._count_nonfinite,
             )
             replayed = dict(zip(others, outputs[len(pending) :], strict=True))
             self.results.replayed |= {name: one for name, one in replayed.items() if isinstance(one, Tensor)}
@@ -257,14 +262,12 @@ class NodeRun:
             return None
         return step.outputs if isinstance(step, Answer) else step
 
-    def _stack(self, ids: Sequence[int]) -> ExpertStack:
-        stack = self._weights.experts(ids)
+    def _count_nonfinite(self, stack: ExpertStack) -> None:
         for name, tensor in stack.exact.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor.sum())):
                 for parameter, count in nonfinite_weights({f"{self._node.experts}.{name}": tensor}).items():
                     known = self.results.nonfinite.get(parameter, 0)
                     self.results.nonfinite[parameter] = known + count
-        return stack
 
     def _side(self, key: Key) -> str:
         return "reference" if key[0] in REFERENCE else "noise" if key[0] in NOISE else "target"

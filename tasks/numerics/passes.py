@@ -100,7 +100,7 @@ def plan_passes(model: Model, tokens: Tokens, text: Sequence[int], wanted: str) 
     """
     made: dict[str, list[Pass] | str] = {
         "decode": _decode(tokens, text),
-        "padded": _padded(model.config, tokens),
+        "padded": _padded(model, tokens),
         "shifted": _shifted(model, tokens),
         "window": _window(model, text),
         "long": _long(model, text),
@@ -143,11 +143,18 @@ def _decode(tokens: Tokens, text: Sequence[int]) -> list[Pass]:
     ]
 
 
-def _padded(config: Mapping[str, Any], tokens: Tokens) -> list[Pass] | str:
-    length = min(thresholds.NUMERICS_SHORT_TOKENS, len(tokens.ids) // 2)
+def _short(model: Model) -> int:
+    """Tokens of a short sequence."""
+    work = model.weights * 9 * thresholds.NUMERICS_SHORT_TOKENS
+    few = work > thresholds.NUMERICS_SHORT_WORK
+    return thresholds.NUMERICS_FEW_TOKENS if few else thresholds.NUMERICS_SHORT_TOKENS
+
+
+def _padded(model: Model, tokens: Tokens) -> list[Pass] | str:
+    length = min(_short(model), len(tokens.ids) // 2)
     if length < 4:
         return "the model takes too few positions"
-    pad, half = config.get("pad_token_id"), length // 4
+    pad, half = model.config.get("pad_token_id"), length // 4
     padding = pad if type(pad) is int and pad >= 0 else 0
     ids, mask, positions = [], [], []
     for row, before in enumerate((2 * half, 0, half)):
@@ -161,7 +168,7 @@ def _padded(config: Mapping[str, Any], tokens: Tokens) -> list[Pass] | str:
 
 
 def _shifted(model: Model, tokens: Tokens) -> list[Pass] | str:
-    longest, length = longest_context(model.config), thresholds.NUMERICS_SHORT_TOKENS
+    longest, length = longest_context(model.config), _short(model)
     if not model.positions:
         return "the model takes no position ids"
     if longest < 4 * length:

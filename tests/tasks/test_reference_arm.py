@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from day0.adapters.base.target import Call, Paused
-from day0.tasks.reference_arm import Arm, ArmError
+from day0.adapters.models import narrow_weights
+from day0.adapters.models.weights import resolve_weights
+from day0.tasks.reference_arm import Arm, ArmError, read_weights
+from day0_worker.trees import encode_arguments
 from support.moe_nodes import MoeNode, moe_node, states
 from support.tiny_releases import TinyRelease
 
@@ -121,3 +124,23 @@ def test_the_arm_says_in_which_dtypes_it_holds_parameters(deepseek: MoeNode) -> 
     assert set(dtypes) == set(deepseek.weights)
     assert dtypes["mlp.experts.down_proj"] == torch.bfloat16
     assert dtypes["mlp.gate.e_score_correction_bias"] == torch.float32
+
+
+def test_large_matrices_stay_as_they_are_stored(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a head in bf16 the fp32 arm holds no second copy, and computes what it would with one."""
+    model = tiny("llama")
+    node = next(node for node in model.skeleton.nodes if node.role == "head")
+    weight = next(iter(read_weights(node, resolve_weights(node, model.release.checkpoint)).values()))
+    stored = {"weight": weight.to(torch.bfloat16)}
+    call = Call(*encode_arguments([torch.randn(1, 4, weight.shape[1])], {}))
+    arm = Arm(model.skeleton, "fp32", {})
+    whole = arm.run(node, stored, call)
+    monkeypatch.setattr(narrow_weights, "LARGE", 1)
+    arm.load(node, stored)
+    assert arm.parameters(node)["weight"].data_ptr() == stored["weight"].data_ptr()
+    found = arm.run(node, None, call)
+    arm.free(node)
+    torch.testing.assert_close(found.tensors, whole.tensors, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(narrow_weights, "LARGE", 2**62)
+    again = arm.run(node, stored, call)
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in whole.tensors.items())

@@ -49,6 +49,18 @@ def test_padding_is_on_the_left_on_the_right_and_on_both_sides_and_moves_no_posi
     assert step.tokens == sum(map(sum, step.mask))
 
 
+@pytest.mark.parametrize(("weights", "length"), [(800_000_000, 32), (2_000_000_000, 8)])
+def test_short_prompts_are_shorter_where_a_token_meets_more_than_a_billion_weights(
+    weights: int, length: int
+) -> None:
+    found = planned({"max_position_embeddings": 4096}, weights=weights).passes
+    tokens = {step.name: step.tokens for step in found if step.name in ("padded", "shifted")}
+    assert tokens == {"padded": 3 * length, "shifted": 3 * length}
+    starts = next(step.positions for step in found if step.name == "shifted")
+    assert starts is not None
+    assert starts[-1][-1] == 4095
+
+
 def test_shifted_positions_reach_the_last_one() -> None:
     step = next(step for step in planned({"max_position_embeddings": 4096}).passes if step.name == "shifted")
     assert step.positions is not None
