@@ -28,12 +28,12 @@ from day0.adapters.base.target import Call, Paused
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
 from day0.adapters.targets.target import WorkerTarget
-from day0.tasks.numerics.bug_runs import BugArm, Ran, on_target
-from day0.tasks.numerics.expert_runs import Waiting, through_experts
 from day0.tasks.numerics.record_parts import BugResult
-from day0.tasks.numerics.self_test import Bench, Wide, matrix, nodes_to_try, try_bugs
-from day0.tasks.numerics.visit import Visit
-from day0.tasks.numerics.visit_judge import VisitJudge, own_yardstick
+from day0.tasks.numerics.self_test.bug_runs import BugArm, Ran, on_target
+from day0.tasks.numerics.self_test.self_test import Bench, Wide, matrix, nodes_to_try, try_bugs
+from day0.tasks.numerics.self_test.visit_judge import VisitJudge, own_yardstick
+from day0.tasks.numerics.walk.expert_runs import Waiting, through_experts
+from day0.tasks.numerics.walk.visit import Visit
 from day0.tasks.reference_arm import Arm
 from day0.tasks.target_nodes import TargetNodes
 from day0_worker.dtypes import torch_dtype

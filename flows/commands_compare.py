@@ -81,7 +81,7 @@ def compare(
 
 
 def _check(more: CompareFlags) -> None:
-    from day0.tasks.numerics.passes import PURPOSES, unknown_names
+    from day0.tasks.numerics.prompts.passes import PURPOSES, unknown_names
     from day0.tasks.spreading import parse_spread
 
     unknown = unknown_names(more.prompts)

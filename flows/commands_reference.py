@@ -47,7 +47,7 @@ def capture(
         )
     with stdout_for_data() as data:
         with show_progress():
-            from day0.tasks.numerics.bundle_task import capture_release
+            from day0.tasks.numerics.bundles.bundle_task import capture_release
 
             from .settings import run_options
 

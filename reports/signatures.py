@@ -1,7 +1,8 @@
 """How far each node's output moved between two runs, from the signatures that they left in the store.
 
-`tasks/numerics/signatures.py` writes them and says what they are. Here they are read without torch, which
-`day0 diff` and `report` never load: a safetensors file of fp32 vectors is a JSON header and plain bytes.
+`tasks/numerics/measures/signatures.py` writes them and says what they are. Here they are read without
+torch, which `day0 diff` and `report` never load: a safetensors file of fp32 vectors is a JSON header and
+plain bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def moves(store: RunStore, before: NumericsRecord, after: NumericsRecord) -> Map
 
 
 def moved(before: Kept, after: Kept) -> float:
-    """The same as `day0.tasks.numerics.signatures.moved`, on plain numbers."""
+    """The same as `day0.tasks.numerics.measures.signatures.moved`, on plain numbers."""
     if len(before.norms) != len(after.norms) or len(before.projection) != len(after.projection):
         return math.inf
     scale = math.hypot(*before.norms)

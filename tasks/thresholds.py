@@ -12,8 +12,8 @@ from __future__ import annotations
 
 NUMERICS_ROUNDING_ULP = 12**-0.5
 """RMS error of rounding to nearest, in ULP: an error uniform over one ULP has variance 1/12. It is the least
-spread that a token's gain is held to have. The noise itself counts as one ULP at least (`numerics/panel.py`),
-since an elementwise kernel may be off by one where another rounds rightly."""
+spread that a token's gain is held to have. The noise itself counts as one ULP at least
+(`numerics/measures/panel.py`), since an elementwise kernel may be off by one where another rounds rightly."""
 
 NUMERICS_RATIO = 4.0
 """Relative L2 over the noise arm's, for the whole tensor and for its typical token. Measured on correct

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,8 @@ def large_matrices(module: torch.nn.Module) -> Mapping[str, torch.nn.Module]:
 
 def widen_as_used(part: torch.nn.Module, dtype: torch.dtype) -> None:
     """Lets a layer out of `large_matrices` compute in a dtype whatever its weight is in, until `restore`."""
-    part.forward = partial(_looked_up if isinstance(part, torch.nn.Embedding) else _multiplied, part, dtype)
+    computed = _looked_up if isinstance(part, torch.nn.Embedding) else _multiplied
+    part.__dict__["forward"] = partial(computed, part, dtype)
 
 
 def restore(part: torch.nn.Module) -> None:
@@ -37,11 +39,12 @@ def restore(part: torch.nn.Module) -> None:
     part.__dict__.pop("forward", None)
 
 
-def _looked_up(part: torch.nn.Embedding, dtype: torch.dtype, ids: Tensor) -> Tensor:
-    return embedding(ids, part.weight, part.padding_idx).to(dtype)
+def _looked_up(part: Any, dtype: torch.dtype, ids: Tensor) -> Tensor:
+    found: Tensor = embedding(ids, part.weight, part.padding_idx).to(dtype)
+    return found
 
 
-def _multiplied(part: torch.nn.Linear, dtype: torch.dtype, values: Tensor) -> Tensor:
+def _multiplied(part: Any, dtype: torch.dtype, values: Tensor) -> Tensor:
     if part.weight.dtype == dtype:
         return linear(values, part.weight, part.bias)
     output = values.new_empty(*values.shape[:-1], part.out_features)

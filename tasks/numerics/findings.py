@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
-from .lockstep import Comparison
-from .node import CHANGED, NOT_COMPARED, ZERO, NodeFacts
 from .record import Logits
-from .router import FLIPS
+from .walk.lockstep import Comparison
+from .walk.node import CHANGED, NOT_COMPARED, ZERO, NodeFacts
+from .walk.router import FLIPS
 
 _NAMED = 5
 

@@ -10,11 +10,11 @@ from day0.adapters.base.release import Release
 from day0.adapters.base.target import Target
 
 from ..finding import Finding
-from .case import Case
-from .passes import MAIN
+from .prompts.passes import MAIN
 from .question import Question
 from .record_parts import BugResult, Precision, TaskMetric, Training
 from .sequences import Sequences
+from .walk.case import Case
 
 
 @dataclass(frozen=True)
@@ -56,25 +56,25 @@ def further_of(question: Question, case: Case, target: Target, given: Sequences)
     asked, found = question.asked, Further()
     plain = replace(case, passes=[step for step in case.passes if step.name == MAIN])
     if asked.self_test:
-        from .observer import same_unobserved
-        from .reading_bugs import try_reading_bugs
+        from .self_test.observer import same_unobserved
+        from .trust.reading_bugs import try_reading_bugs
 
         bugs = try_reading_bugs(question.release, case.skeleton, case.tokens.ids, question.memory)
         found = replace(
             found, reading_bugs=bugs, observer=same_unobserved(plain, target, local_folder(question.release))
         )
     if asked.sweep:
-        from .precision import sweep_precision
+        from .precision.precision import sweep_precision
 
         names = [name.strip() for name in asked.sweep.split(",") if name.strip()]
         found = replace(found, precision=sweep_precision(plain, names))
     if asked.train:
-        from .training import train_once
+        from .training.training import train_once
 
         training, findings = train_once(question.release, plain, target)
         found = replace(found, training=training, findings=(*found.findings, *findings))
     if asked.task:
-        from .task_run import run_task
+        from .task_metric.task_run import run_task
 
         task, findings = run_task(plain, target, given.tokenizer, local_folder(question.release))
         found = replace(found, task=task, findings=(*found.findings, *findings))

@@ -10,16 +10,16 @@ from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import TargetDescription
 
 from ..finding import Finding
-from .case import REFERENCE_DTYPE
 from .findings import merge_calls
 from .further import Further
-from .node import NodeFacts
-from .passes import PURPOSES
+from .measures.signatures import Signature, save_signatures
+from .prompts.passes import PURPOSES
 from .question import Question
 from .record import Logits, NumericsFacts, NumericsObservations, NumericsRecord, PromptResult, Says
 from .record_parts import Manifest, ReferenceCheck, SelfTest
-from .self_test import matrix
-from .signatures import Signature, save_signatures
+from .self_test.self_test import matrix
+from .walk.case import REFERENCE_DTYPE
+from .walk.node import NodeFacts
 
 SOURCES: Mapping[str, str] = {
     "/fingerprint": "measured: the target describes itself",

@@ -14,22 +14,22 @@ from day0.adapters.targets.endpoint import EndpointTarget
 
 from ..finding import Finding, Subject, make_finding
 from ..target_nodes import TargetNodes
-from .case import REFERENCE_DTYPE, Case
+from .descent.first_fault import FirstFaults
 from .findings import findings_of, left_out_findings
-from .first_fault import FirstFaults
 from .further import further_of
-from .local_span import spread_locally
-from .lockstep import Comparison, compare_model
 from .made import Made, bytes_read, noise_text, record_of, reference_text
-from .node_work import Watch
 from .question import Question
 from .record import NumericsObservations, NumericsRecord, Says
 from .record_parts import ReferenceCheck
-from .reference_check import check_findings
-from .reference_trust import ReferenceTrust
 from .says import says
-from .self_test_watch import SelfTestWatch
+from .self_test.self_test_watch import SelfTestWatch
 from .sequences import Sequences, sequences_of
+from .spread.local_span import spread_locally
+from .trust.reference_check import check_findings
+from .trust.reference_trust import ReferenceTrust
+from .walk.case import REFERENCE_DTYPE, Case
+from .walk.lockstep import Comparison, compare_model
+from .walk.node_work import Watch
 
 
 def measure_numerics(question: Question, target: Target, description: TargetDescription) -> NumericsRecord:
@@ -47,7 +47,7 @@ def measure_numerics(question: Question, target: Target, description: TargetDesc
     memory = MemoryWatch(os.getpid(), 0, lambda: None)
     try:
         if isinstance(target, EndpointTarget):
-            from .endpoint_measure import measure_endpoint
+            from .endpoint.endpoint_measure import measure_endpoint
 
             made, findings = measure_endpoint(question, target)
         elif question.bundle is not None:
@@ -162,7 +162,7 @@ def _watches(question: Question, case: Case, target: Target, stack: ExitStack) -
 def _from_bundle(
     question: Question, target: Target, description: TargetDescription
 ) -> tuple[Made, list[Finding]]:
-    from .bundle_task import compare_opened
+    from .bundles.bundle_task import compare_opened
 
     bundle = question.bundle
     assert bundle is not None, "asked only with one"

@@ -16,8 +16,8 @@ from day0.adapters.base.workaround import Chosen
 from .. import thresholds
 from ..job import NumericsOptions
 from ..spreading import Spread
-from .bundle import Bundle
-from .span import Span
+from .bundles.bundle import Bundle
+from .spread.span import Span
 
 
 @dataclass(frozen=True)

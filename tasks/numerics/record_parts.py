@@ -11,7 +11,7 @@ from day0.adapters.base.values import Number, Value
 
 
 class Metrics(Value):
-    """Distance of one node's output from the reference's; formulas in `tasks/numerics/metrics.py`.
+    """Distance of one node's output from the reference's; formulas in `tasks/numerics/measures/metrics.py`.
 
     Attributes:
         rel_l2: ||t - r|| / ||r||.
@@ -29,7 +29,7 @@ class Metrics(Value):
         channel_ratio: largest over channels of the channel's rel_l2 over the noise arm's for that channel,
             which counts as twice the typical channel's at least.
         ulp: 99.9 % quantile of the error in units in the last place of the target's dtype at the reference's
-            magnitude (rules: `tasks/numerics/ulps.py`).
+            magnitude (rules: `tasks/numerics/measures/ulps.py`).
         outliers: tokens of a routed node that are too far off for rounding; near-ties that were routed
             otherwise.
         nonfinite: NaN and infinity in the target's output that the reference does not have.

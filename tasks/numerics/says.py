@@ -19,11 +19,11 @@ from day0.adapters.models.weights import resolve_weights
 from .. import thresholds
 from ..reference_arm import loose_weights, reference_options
 from ..target_nodes import TargetNodes
-from .case import Case
-from .node import NodeFacts
-from .outputs import choices
+from .measures.outputs import choices
+from .measures.values import float_tensors
 from .record import Says
-from .values import float_tensors
+from .walk.case import Case
+from .walk.node import NodeFacts
 
 _FURTHER_WALKS = 3
 """Of a target that differs; each brings one word at least, and all that are left where it differs in one

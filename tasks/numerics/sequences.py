@@ -14,13 +14,13 @@ from day0.adapters.models.tokenizer import Tokenizer, load_tokenizer
 
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
-from .case import Case
-from .passes import Model, plan_passes
+from .prompts.passes import Model, plan_passes
+from .prompts.tokens import Tokens, filled, from_texts, length_for, running_text, seeded, vocabulary_of
 from .question import Question
 from .says import draft
-from .tokens import Tokens, filled, from_texts, length_for, running_text, seeded, vocabulary_of
-from .unit_keys import UNIT_VERSION
-from .units import Unit, load_unit, save_unit
+from .walk.case import Case
+from .walk.unit_keys import UNIT_VERSION
+from .walk.units import Unit, load_unit, save_unit
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,13 @@ from ..job import RecordRef, StageJob, read_ref, reuse_or_run
 from ..record import record_key
 from ..spreading import parse_spread
 from .record import STAGE, STAGE_VERSION, NumericsRecord
-from .span import Span
+from .spread.span import Span
 
 if TYPE_CHECKING:
     from day0.adapters.base.release import Release
     from day0.adapters.base.target import Target
 
-    from .bundle import Bundle
+    from .bundles.bundle import Bundle
 
 
 def run(
@@ -69,7 +69,7 @@ def _content(path: str) -> str:
 def _measure(job: StageJob, chosen: Sequence[Chosen]) -> NumericsRecord:
     from day0.adapters.checkpoints.release import open_release
 
-    from .bundle_task import opened_bundle
+    from .bundles.bundle_task import opened_bundle
 
     release = open_release(job.model, job.revision)
     asked = job.options.numerics

@@ -12,7 +12,7 @@ import torch
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target import Call
 from day0.reports.signatures import Kept, moved, moves
-from day0.tasks.numerics import signatures as written
+from day0.tasks.numerics.measures import signatures as written
 from day0.tasks.numerics.record import NumericsRecord
 from support.sample_numerics import sample_numerics
 from support.sample_records import ORT

@@ -15,9 +15,9 @@ from day0.adapters.models.casting import cast_like
 from day0.adapters.models.node_weights import WeightReader
 from day0.adapters.models.walk import Walk
 from day0.adapters.models.weights import resolve_weights
-from day0.tasks.numerics.fragments import Arms
-from day0.tasks.numerics.operator_search import Searched
-from day0.tasks.numerics.visit import PassVisit, Visit
+from day0.tasks.numerics.descent.fragments import Arms
+from day0.tasks.numerics.descent.operator_search import Searched
+from day0.tasks.numerics.walk.visit import PassVisit, Visit
 from day0.tasks.reference_arm import Arm, read_weights
 from day0.tasks.target_nodes import TargetNodes
 from day0_worker.dtypes import torch_dtype

@@ -16,11 +16,11 @@ from day0.adapters.models.cache_lengths import cache_of_length
 from day0.adapters.models.casting import cast_like
 from day0.adapters.models.walk import Glue, Walk
 from day0.adapters.models.weights import resolve_weights
-from day0.tasks.numerics.expert_runs import Waiting, Which, through_experts
-from day0.tasks.numerics.passes import MAIN, Pass
-from day0.tasks.numerics.router import Kept
-from day0.tasks.numerics.routing import Choice, TopK
-from day0.tasks.numerics.visit import PassVisit, Visit
+from day0.tasks.numerics.prompts.passes import MAIN, Pass
+from day0.tasks.numerics.walk.expert_runs import Waiting, Which, through_experts
+from day0.tasks.numerics.walk.router import Kept
+from day0.tasks.numerics.walk.routing import Choice, TopK
+from day0.tasks.numerics.walk.visit import PassVisit, Visit
 from day0.tasks.reference_arm import Arm, loose_weights, read_weights, reference_options
 from support.tiny_releases import TinyRelease
 

@@ -32,9 +32,10 @@ def _working_lines(text: str) -> list[str]:
 def source_digest(stage: str) -> str:
     """Digest over what the stage's modules do, the same under every Python."""
     sha = hashlib.sha256()
-    for path in sorted((ROOT / "tasks" / stage).glob("*.py")):
+    folder = ROOT / "tasks" / stage
+    for path in sorted(folder.rglob("*.py")):
         lines = _working_lines(path.read_text(encoding="utf-8"))
-        sha.update("\n".join([path.name, *lines, ""]).encode())
+        sha.update("\n".join([path.relative_to(folder).as_posix(), *lines, ""]).encode())
     return sha.hexdigest()[:16]
 
 

@@ -10,7 +10,7 @@ from day0.adapters.models.narrow_weights import large_matrices, restore, widen_a
 
 
 @pytest.fixture
-def parts(monkeypatch: pytest.MonkeyPatch) -> torch.nn.Module:
+def parts(monkeypatch: pytest.MonkeyPatch) -> torch.nn.ModuleDict:
     """An embedding, a head with a bias and a small layer, in bf16."""
     monkeypatch.setattr(narrow_weights, "LARGE", 2**14)
     monkeypatch.setattr(narrow_weights, "_BLOCK", 1000)  # several blocks, the last one cut off
@@ -20,22 +20,24 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> torch.nn.Module:
         "head": torch.nn.Linear(48, 1021),
         "small": torch.nn.Linear(48, 48),
     }
-    return torch.nn.ModuleDict(made).to(torch.bfloat16)
+    return torch.nn.ModuleDict(made).bfloat16()
 
 
-def test_only_large_layers_of_torch_itself_stay_narrow(parts: torch.nn.Module) -> None:
+def test_only_large_layers_of_torch_itself_stay_narrow(parts: torch.nn.ModuleDict) -> None:
     class Scaled(torch.nn.Embedding):
         """Does more than to look up."""
 
-    parts["scaled"] = Scaled(1021, 48)  # type: ignore[index,operator]  # a ModuleDict
+    parts["scaled"] = Scaled(1021, 48)
     assert set(large_matrices(parts)) == {"embedding.weight", "head.weight"}
     assert set(large_matrices(torch.nn.Linear(2**7, 2**7))) == {"weight"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_they_compute_as_if_widened(parts: torch.nn.Module, dtype: torch.dtype) -> None:
+def test_they_compute_as_if_widened(parts: torch.nn.ModuleDict, dtype: torch.dtype) -> None:
     ids, values = torch.tensor([[0, 3, 1020], [7, 7, 1]]), torch.randn(2, 5, 48, dtype=dtype)
-    head, table = parts.get_submodule("head"), parts.get_submodule("embedding")
+    head, table = parts["head"], parts["embedding"]
+    assert isinstance(head, torch.nn.Linear)
+    assert isinstance(table, torch.nn.Embedding)
     bias = head.bias.detach().to(dtype)
     head.bias = torch.nn.Parameter(bias)
     for part in large_matrices(parts).values():

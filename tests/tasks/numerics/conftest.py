@@ -14,4 +14,4 @@ def checked_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(*_: Any, **__: Any) -> ReferenceCheck:
         return ReferenceCheck(state="pass", method="from_pretrained", detail="as the test says")
 
-    monkeypatch.setattr("day0.tasks.numerics.reference_trust.check_reference", check)
+    monkeypatch.setattr("day0.tasks.numerics.trust.reference_trust.check_reference", check)

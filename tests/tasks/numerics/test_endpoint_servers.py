@@ -12,10 +12,10 @@ from day0.adapters.models.skeleton import build_skeleton
 from day0.adapters.models.tokenizer import Tokenizer, load_tokenizer
 from day0.adapters.targets.endpoint import EndpointTarget, Prompt
 from day0.flows import demo_model
-from day0.tasks.numerics.endpoint_ask import Ask
-from day0.tasks.numerics.endpoint_compare import EndpointComparison, compare_endpoint
-from day0.tasks.numerics.following import Arms
-from day0.tasks.numerics.reference_check import streaming_arms
+from day0.tasks.numerics.endpoint.endpoint_ask import Ask
+from day0.tasks.numerics.endpoint.endpoint_compare import EndpointComparison, compare_endpoint
+from day0.tasks.numerics.trust.following import Arms
+from day0.tasks.numerics.trust.reference_check import streaming_arms
 from support.real_servers import llama_cpp_server, transformers_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers import models, pre_tokenizers
 
 from day0.adapters.models.tokenizer import Tokenizer
-from day0.tasks.numerics.task_items import TASK, items, write_lm_eval_task
-from day0.tasks.numerics.task_metric import answers, by_logits, pairs_of
+from day0.tasks.numerics.task_metric.task_items import TASK, items, write_lm_eval_task
+from day0.tasks.numerics.task_metric.task_metric import answers, by_logits, pairs_of
 from support.tiny_models import TINY
 
 

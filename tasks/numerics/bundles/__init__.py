@@ -1,0 +1,1 @@
+"""References that were captured: written, opened, compared with."""

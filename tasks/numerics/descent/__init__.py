@@ -1,0 +1,1 @@
+"""From a faulty node down to its first faulty operator."""

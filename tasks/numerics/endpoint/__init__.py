@@ -1,0 +1,1 @@
+"""A served model, compared by what a server shows."""

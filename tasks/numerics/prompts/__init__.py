@@ -1,0 +1,1 @@
+"""What is run: texts, token ids, and the forwards that a comparison makes of them."""

@@ -1,0 +1,1 @@
+"""Nodes compared apart from each other, in other threads, processes or machines."""

@@ -1,0 +1,1 @@
+"""One step of training, held against the reference's."""

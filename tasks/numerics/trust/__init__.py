@@ -1,0 +1,1 @@
+"""Whether the reference itself is right."""

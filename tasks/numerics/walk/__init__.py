@@ -1,0 +1,1 @@
+"""The walk through the model, node by node: reference, noise arm and target in lockstep."""
