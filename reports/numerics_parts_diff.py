@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from day0.tasks.numerics.record import Logits, NumericsFacts, PromptResult
-from day0.tasks.numerics.record_parts import Precision, Routing, SelfTest, TaskMetric, Training
+from day0.tasks.numerics.record_parts import ImageFeatures, Precision, Routing, SelfTest, TaskMetric, Training
 
 from .change import Change
 from .metric_change import beyond_band, exceeds, metric_change
@@ -17,7 +17,7 @@ _ASKED = {
     "precision": "the precision sweep",
     "training": "the step of training",
 }
-PARTS = ("logits", "decode", "routing", "reference_check", "manifest", *_ASKED)
+PARTS = ("logits", "decode", "images", "routing", "reference_check", "manifest", *_ASKED)
 """Facts that are compared here, and not leaf by leaf."""
 _WORST_FIRST = ("fail", "unverified", "pass")
 
@@ -37,6 +37,7 @@ def part_changes(
     yield from _check(target, before, after)
     yield from _output(target, "logits", before.logits, after.logits, steady)
     yield from _output(target, "decode", before.decode, after.decode, steady)
+    yield from _images(target, before.images, after.images)
     yield from _routing(target, before.routing, after.routing)
     yield from _captured(target, before, after)
     for part, told in _ASKED.items():
@@ -133,6 +134,18 @@ def _agreement(
         if moved:
             worse = exceeds(later, earlier) == more_is_worse or str(later) == "NaN"
             yield metric_change(target, subject, metric, earlier, later, worse=worse)
+
+
+def _images(target: str, before: ImageFeatures | None, after: ImageFeatures | None) -> Iterator[Change]:
+    earlier = {result.name: result for result in (before.results if before else ())}
+    later = {result.name: result for result in (after.results if after else ())}
+    for name in dict.fromkeys([*earlier, *later]):
+        old, new = earlier.get(name), later.get(name)
+        if old is None or new is None:
+            yield _fact(target, "/images", f"{target}: {name} {'is new' if old is None else 'is gone'}")
+        elif old.state != new.state:
+            worse = _worse(old.state, new.state)
+            yield _word(target, f"features of {name}", old.state, new.state, worse, fails=new.state == "fail")
 
 
 def _routing(target: str, before: Sequence[Routing], after: Sequence[Routing]) -> Iterator[Change]:

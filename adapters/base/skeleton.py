@@ -92,6 +92,8 @@ class Skeleton(Value):
         anomalies: what could not be mapped, and why.
         dtype: short name of the dtype that the config declares; bf16 where it declares none.
         builder: versions of what built it (torch, transformers).
+        entry: path of the function of the model that calls the nodes, e.g. `model.get_image_features`; empty:
+            the forward on tokens.
     """
 
     architecture: str
@@ -102,6 +104,7 @@ class Skeleton(Value):
     anomalies: Sequence[Anomaly] = ()
     dtype: str = "bf16"
     builder: Mapping[str, str] = {}
+    entry: str = ""
 
     def node(self, name: str) -> Node:
         """The node of that name.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +12,8 @@ from ..base.errors import words_of
 from ..base.operator_call import OperatorCall
 from ..base.operator_capture import FunctionCall
 from ..base.values import Anomaly
+from .image_features import features_path, function_at, token_count
 from .image_inputs import (
-    PIXELS_NAMES,
     Image,
     about_tokens,
     images_for,
@@ -86,7 +85,8 @@ class _Found:
 
 
 def _record(model: torch.nn.Module, config: Any, device: str) -> _Found:
-    features = _features_of(model)
+    path = features_path(model)
+    features = function_at(model, path) if path else None
     failures: list[Exception] = []
     for image in images_for(model, config):
         tower, count = None, 1
@@ -135,7 +135,7 @@ def _count(
     """The tower's calls, and the tokens for which the image stands."""
     inputs, made = inputs_for(features, image, _dtype(model)), []
     tower = _run(model, lambda: made.append(features(**inputs)), PREFILL_TOKENS, device)
-    return tower, _tokens(made[-1]) or 1
+    return tower, token_count(made[-1]) or 1
 
 
 def _forward(
@@ -165,35 +165,6 @@ def _run(model: torch.nn.Module, run: Callable[[], Any], tokens: int, device: st
         except Exception as error:  # third-party model code
             failures.append(error)
     raise failures[0]
-
-
-def _features_of(model: torch.nn.Module) -> Callable[..., Any] | None:
-    """What runs the tower and the projector alone: the outermost such method that names what it takes."""
-    for module in model.modules():
-        found = getattr(module, "get_image_features", None)
-        if callable(found) and any(name in inspect.signature(found).parameters for name in PIXELS_NAMES):
-            chosen: Callable[..., Any] = found
-            return chosen
-    return None
-
-
-def _tokens(output: Any) -> int:
-    """Rows of the features that take the place of tokens."""
-    pooled = getattr(output, "pooler_output", None)
-    return sum(
-        tensor.numel() // tensor.shape[-1]
-        for tensor in _tensors(output if pooled is None else pooled)
-        if tensor.dim() and tensor.shape[-1]
-    )
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for item in value for tensor in _tensors(item)]
-    last = getattr(value, "last_hidden_state", None)
-    return [] if last is None else [last]
 
 
 def _not_captured(part: str, why: str) -> Anomaly:

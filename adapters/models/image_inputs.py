@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -63,7 +63,7 @@ def images_for(model: torch.nn.Module, config: Any) -> Iterator[Image]:
     channels, kernel = (patch[0], patch[1:]) if len(patch) > 2 else (_channels(config), ())
     row = prod(patch)
     side = kernel[-1] if kernel else max(1, round((row / channels) ** 0.5))
-    if any(name in inspect.signature(model.forward).parameters for name in _GRIDS):
+    if tells_patches(inspect.signature(model.forward).parameters):
         for place, (rows, columns) in enumerate(GRIDS):
             count, size = rows * columns, (rows, columns, rows * side, columns * side)
             forms = ((count, row), (count, *patch), (1, count, row), (1, 1, count, row))
@@ -75,6 +75,49 @@ def images_for(model: torch.nn.Module, config: Any) -> Iterator[Image]:
     for leading in ((1,), (1, 1), (1, 3), (1, 5), (1, 1, 1), (1, 1, 4)):
         yield Image((*leading, *whole), *size)
     yield Image((1, size[0] * size[1], row), *size)
+
+
+def modest_images(model: torch.nn.Module, config: Any) -> Iterator[Image]:
+    """Small images for a tower that cuts whole images into patches; it may take no other size than its own.
+
+    None for one that is told the grid of patches, since `images_for` begins with small ones there.
+    """
+    patch = _patch(model)
+    if patch is None or len(patch) < 3 or tells_patches(inspect.signature(model.forward).parameters):
+        return
+    channels, side = patch[0], patch[-1]
+    for rows, columns in GRIDS:
+        height, width = rows * side, columns * side
+        for leading in ((1,), (1, 1)):
+            yield Image((*leading, channels, height, width), rows, columns, height, width)
+
+
+def tells_patches(names: Collection[str]) -> bool:
+    """Whether the rows and columns of patches are among arguments of these names."""
+    return any(name in names for name in _GRIDS)
+
+
+def resized(image: Image, rows: int, columns: int) -> Image | None:
+    """The image in the same form with another number of patches; None where its form does not tell them."""
+    count, side = image.patches, image.height // max(1, image.rows)
+    height, width = rows * side, columns * side
+    if whole(image):
+        return Image((*image.pixels[:-2], height, width), rows, columns, height, width)
+    if count not in image.pixels[:-1]:
+        return None
+    place = image.pixels.index(count)
+    pixels = (*image.pixels[:place], rows * columns, *image.pixels[place + 1 :])
+    return Image(pixels, rows, columns, height, width)
+
+
+def whole(image: Image) -> bool:
+    """Whether its pixels lie in rows and columns, not patch by patch."""
+    return len(image.pixels) > 3 and image.pixels[-2:] == (image.height, image.width)
+
+
+def values_for(names: Sequence[str], image: Image) -> dict[str, torch.Tensor]:
+    """Arguments about the image other than pixels, with their values on the CPU."""
+    return {name: _BY_NAME[name](image) for name in names}
 
 
 def inputs_for(

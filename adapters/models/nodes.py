@@ -39,6 +39,29 @@ def layer_list(model: Any) -> list[str]:
     return [name for *_, name in sorted(sizes)]
 
 
+def block_lists(model: Any) -> list[str]:
+    """Paths of all `ModuleList`s of blocks that lie in no block themselves, those inside another list too.
+
+    A block is made of modules; a list of single layers is a part of whatever holds it.
+    """
+    found: list[str] = []
+    inside = ""
+    for name, module in model.named_modules():  # each module after those that hold it
+        if inside and name.startswith(f"{inside}."):
+            # An element of the list counts as a list where it is one, and as a block else.
+            holder = name.rpartition(".")[0]
+            if not (holder in found and isinstance(module, torch.nn.ModuleList)):
+                continue
+        if isinstance(module, torch.nn.ModuleList) and any(_is_block(part) for part in module):
+            found.append(name)
+            inside = inside if inside and name.startswith(f"{inside}.") else name
+    return found
+
+
+def _is_block(module: Any) -> bool:
+    return any(True for _ in module.children())
+
+
 def containers_of(path: str) -> set[str]:
     """The list at `path` and everything it lies in; the forwards of these are glue between nodes."""
     parts = path.split(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -66,28 +66,42 @@ def _trace(built: BuiltModel) -> tuple[str, dict[str, TracedNode]]:
 
 
 def _nodes(built: BuiltModel, layers: str, traced: dict[str, TracedNode], weights: WeightMap) -> list[Node]:
-    called = [_called(built.model, layers, node, weights) for node in traced.values()]
+    return nodes_of(built.model, traced, weights, lambda node: nodes.role_of(built.model, node, layers))
+
+
+def nodes_of(
+    model: Any,
+    traced: Mapping[str, TracedNode],
+    weights: WeightMap,
+    role_of: Callable[[TracedNode], str],
+) -> list[Node]:
+    """The called nodes in order, then those that hold what no called node holds.
+
+    Args:
+        model: on the meta device.
+        traced: what is called, by name.
+        weights: of the whole model.
+        role_of: role of a called node.
+    """
+    called = [_called(model, role_of(node), node, weights) for node in traced.values()]
     held = {f"{node.name}.{name}" for node in called for name in (*node.weights, *node.missing)}
     rest = []
-    for path in nodes.uncalled(built.model, traced):
-        names = [
-            name for name in built.model.state_dict() if name.startswith(f"{path}.") and name not in held
-        ]
+    for path in nodes.uncalled(model, traced):
+        names = [name for name in model.state_dict() if name.startswith(f"{path}.") and name not in held]
         held.update(names)
-        rest.append(_uncalled(built.model, path, names, weights))
+        rest.append(_uncalled(model, path, names, weights))
     return called + rest
 
 
-def _called(model: Any, layers: str, node: TracedNode, weights: WeightMap) -> Node:
+def _called(model: Any, role: str, node: TracedNode, weights: WeightMap) -> Node:
     module = model.get_submodule(node.name)
-    role = nodes.role_of(model, node, layers)
     word = nodes.layer_kind(model.config, module, node) if role == "layer" else ""
     return Node(
         name=node.name,
         role=role,
         kind=nodes.kind_of(module, node, word),
         layer_kind=word,
-        feed_forward=nodes.feed_forward(module) if role == "layer" else "",
+        feed_forward=nodes.feed_forward(module) if role in ("layer", "vision") else "",
         reads=[name for name in node.reads if name],
         state=nodes.state_size(model.config, node),
         experts=nodes.experts_path(module),

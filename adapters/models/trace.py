@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,25 +43,54 @@ class TracedNode:
 def trace(model: Any, containers: set[str]) -> list[TracedNode]:
     """Runs a prefill of 1 x `TRACE_TOKENS` tokens and returns the nodes in the order of their calls.
 
+    Args:
+        model: see `trace_call`.
+        containers: see `trace_call`.
+
+    Raises:
+        Exception: whatever the model's forward raises.
+    """
+    tokens = torch.zeros((1, TRACE_TOKENS), dtype=torch.int64, device="meta")
+    return trace_call(
+        model, containers, [tokens], lambda: model(input_ids=tokens, use_cache=True), ValueOracle(True)
+    )
+
+
+def trace_call(
+    model: Any,
+    containers: set[str],
+    given: Sequence[torch.Tensor],
+    run: Callable[[], Any],
+    oracle: ValueOracle,
+    around: Sequence[AbstractContextManager[Any]] = (),
+) -> list[TracedNode]:
+    """The nodes that `run` calls, in the order of their first calls.
+
     A node is an outermost called module that is no container and has parameters or buffers.
 
     Args:
         model: on the meta device, in eval mode.
         containers: paths of the modules whose forwards are glue around nodes.
+        given: tensors on meta that `run` feeds.
+        run: runs the model, or a function of it.
+        oracle: answers what code asks about values.
+        around: further contexts that it runs in.
 
     Raises:
-        Exception: whatever the model's forward raises.
+        Exception: whatever `run` raises.
     """
     tracer = _Tracer(model, containers)
-    tokens = torch.zeros((1, TRACE_TOKENS), dtype=torch.int64, device="meta")
-    tracer.origin[id(tokens)] = frozenset([""])
+    for tensor in given:
+        tracer.origin[id(tensor)] = frozenset([""])
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
         for handle in tracer.hook():
             stack.callback(handle.remove)
-        stack.enter_context(ValueOracle(True))
+        for context in around:
+            stack.enter_context(context)
+        stack.enter_context(oracle)
         stack.enter_context(tracer)
-        model(input_ids=tokens, use_cache=True)
+        run()
     return list(tracer.nodes.values())
 
 

@@ -6,11 +6,14 @@ import inspect
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from day0_worker.dtypes import torch_dtype
 from day0_worker.modules import build_model, place
 from day0_worker.stack import StackError
 from day0_worker.trees import TreeError, decode, encode_arguments
@@ -18,6 +21,7 @@ from day0_worker.trees import TreeError, decode, encode_arguments
 from ..base.errors import SkeletonError
 from ..base.skeleton import Skeleton
 from ..base.target import Call
+from .image_features import function_at
 
 
 class Glue:
@@ -45,6 +49,8 @@ class Glue:
         except StackError as error:
             raise SkeletonError(str(error), code="E401") from error
         self._local = threading.local()
+        self._apart = bool(skeleton.entry)
+        self._function: Any = function_at(self.model, skeleton.entry) if self._apart else self.model
         called = [node.name for node in skeleton.nodes if node.called]
         for name in called:
             self._hollow(name)
@@ -55,8 +61,8 @@ class Glue:
     def forward(self, walk: Walk, inputs: Mapping[str, Any]) -> Any:
         """One forward in the calling thread on behalf of a walk."""
         self._local.walk = walk
-        with torch.no_grad():
-            return self.model(**inputs)
+        with torch.no_grad(), _OnTheHost() if self._apart else nullcontext():
+            return self._function(**inputs)
 
     @property
     def cache_name(self) -> str:
@@ -105,7 +111,7 @@ class Walk:
 
     Args:
         skeleton: which model.
-        tokens: token ids, sequences of equal length.
+        tokens: token ids, sequences of equal length; not used where `given` is there.
         dtype: short name of the precision in which the glue computes.
         options: see `Glue`; not used where `glue` is given.
         glue: shared with other walks of the same dtype and options; made where it is missing.
@@ -113,6 +119,7 @@ class Walk:
             Give each walk a copy: whoever runs the nodes changes the cache that it uses.
         mask: 1 for each token of each sequence, 0 for padding; None: no padding.
         positions: position id of each token of each sequence; None: as the model counts them.
+        given: arguments by name of the function that `skeleton.entry` names, floating ones in any dtype.
     """
 
     def __init__(
@@ -126,9 +133,12 @@ class Walk:
         cache: Any = None,
         mask: Sequence[Sequence[int]] | None = None,
         positions: Sequence[Sequence[int]] | None = None,
+        given: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         self._glue = glue or Glue(skeleton, dtype, options)
         inputs: dict[str, Any] = {"input_ids": torch.tensor(tokens, dtype=torch.int64), "use_cache": True}
+        if given is not None:
+            inputs = {name: _in(dtype, tensor) for name, tensor in given.items()}
         if mask is not None:
             inputs["attention_mask"] = torch.tensor(mask, dtype=torch.int64)
         if positions is not None:
@@ -232,6 +242,21 @@ class Walk:
             self._calls.put(None)
         except BaseException as error:  # crosses to the consumer's thread, which raises it
             self._calls.put(error)
+
+
+class _OnTheHost(TorchFunctionMode):
+    """Tensors that are not there are said to lie on the CPU, so that glue makes its own where nodes' are."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        meta = isinstance(found, torch.device) and found.type == "meta"
+        return torch.device("cpu") if meta else found
+
+
+def _in(dtype: str, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch_dtype(dtype)) if tensor.is_floating_point() else tensor
 
 
 class _Closed(BaseException):

@@ -117,9 +117,11 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM014",
         title="Precision cannot be compared",
         severity="warning",
-        meaning="The reference cannot compute in the target's precision on the CPU, so there is no measure "
-        "of its rounding.",
-        remedy="Compare the target in bf16, fp16, fp32 or fp64.",
+        meaning="The reference cannot compute in the target's precision on the CPU, and either its rounding "
+        "is not modelled (it is for fp8_e4m3, fp8_e5m2, int8 and int4) or the stack does not say that it "
+        "computes in it.",
+        remedy="Compare the target in bf16, fp16, fp32 or fp64; have the stack name the precision among its "
+        "dtypes for weights where it quantises the bf16 that it is sent.",
         undecided="unverified",
     ),
     Entry(
@@ -256,6 +258,27 @@ ENTRIES: tuple[Entry, ...] = (
         meaning="The step of training that was asked for was not made or not compared, for the reason given.",
         remedy="Give more memory where that is the reason; else read what target or reference raised.",
         undecided="unverified",
+    ),
+    Entry(
+        code="NUM032",
+        title="Noise is modelled",
+        severity="info",
+        meaning="The reference cannot compute in the target's precision on the CPU. The noise is that of the "
+        "reference with matrices and the inputs of their products rounded to it and all else in the "
+        "precision in which activations are carried. A stack whose scales are shared by more numbers has "
+        "more noise than this, one whose scales are shared by fewer has less.",
+        remedy="Nothing; read the noise text for what shares a scale, and compare in bf16 as well to tell "
+        "faults of the stack from those of its quantisation.",
+    ),
+    Entry(
+        code="NUM033",
+        title="Image features off",
+        severity="warning",
+        meaning="What the vision tower and the projector make of an image on the target's own stream is "
+        "further from the reference's than the rounding of the target's precision adds up to, so the text "
+        "takes in another picture.",
+        remedy="Take the first node of the tower that is wrong by itself as the cause; where none is, look "
+        "for a bias that is too small for one node.",
     ),
     Entry(
         code="NUM040",

@@ -13,10 +13,11 @@ from ..finding import Finding
 from .findings import merge_calls
 from .further import Further
 from .measures.signatures import Signature, save_signatures
+from .precision.lowerings import Lowering
 from .prompts.passes import PURPOSES
 from .question import Question
 from .record import Logits, NumericsFacts, NumericsObservations, NumericsRecord, PromptResult, Says
-from .record_parts import Manifest, ReferenceCheck, SelfTest
+from .record_parts import ImageFeatures, Manifest, ReferenceCheck, SelfTest
 from .self_test.self_test import matrix
 from .walk.case import REFERENCE_DTYPE
 from .walk.node import NodeFacts
@@ -40,6 +41,7 @@ SOURCES: Mapping[str, str] = {
     "/self_test": "measured: bugs put in on purpose",
     "/precision": "measured: the reference with numbers rounded to a lower precision",
     "/training": "measured: one step on target and reference",
+    "/images": "measured: target and reference on the same pictures",
 }
 
 
@@ -65,6 +67,7 @@ class Made:
         target_peak: highest memory that an answer of the target named.
         reused: calls whose answers came from the store.
         further: what was asked beyond the comparison.
+        images: features of images; None where the model takes none.
     """
 
     reference: str
@@ -84,6 +87,7 @@ class Made:
     target_peak: int = 0
     reused: int = 0
     further: Further = field(default_factory=Further)
+    images: ImageFeatures | None = None
 
 
 def record_of(
@@ -145,6 +149,7 @@ def _facts(question: Question, description: TargetDescription, made: Made) -> Nu
         precision=made.further.precision,
         training=made.further.training,
         manifest=_manifest(made),
+        images=made.images,
     )
 
 
@@ -186,17 +191,23 @@ def reference_text(skeleton: Skeleton, dtype: str) -> str:
     return f"transformers {version} cpu {REFERENCE_DTYPE[dtype]}"
 
 
-def noise_text(dtype: str) -> str:
-    """What the noise arm is."""
+def noise_text(dtype: str, fake: Lowering | None = None) -> str:
+    """What the noise arm is; arguments: see `Case`."""
+    if fake is not None:
+        return (
+            f"reference fake-quantised to {fake.dtype} on the same input ({fake.text}), all else in {dtype}"
+        )
     same = REFERENCE_DTYPE[dtype] == dtype
     return f"rounding of the output to {dtype} alone" if same else f"reference in {dtype} on the same input"
 
 
-def bytes_read(release: Release, skeleton: Skeleton) -> int:
-    """Of all tensors that the nodes of a forward are made of, a tied one once a node."""
+def bytes_read(release: Release, *skeletons: Skeleton | None) -> int:
+    """Of all tensors that the nodes of a forward on each skeleton are made of, a tied one once a node."""
     tensors = release.checkpoint.tensors
     return sum(
         tensors[name].bytes
+        for skeleton in skeletons
+        if skeleton is not None
         for node in skeleton.nodes
         if node.called
         for name in {name for recipe in node.weights.values() for name in recipe.tensors}

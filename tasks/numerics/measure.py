@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import Target, TargetDescription
 from day0.adapters.base.values import digest
 from day0.adapters.base.worker_memory import MemoryWatch
@@ -17,7 +18,10 @@ from ..target_nodes import TargetNodes
 from .descent.first_fault import FirstFaults
 from .findings import findings_of, left_out_findings
 from .further import further_of
+from .images.image_compare import with_images
+from .images.image_findings import image_findings
 from .made import Made, bytes_read, noise_text, record_of, reference_text
+from .precision.fake_noise import Carried, carried
 from .question import Question
 from .record import NumericsObservations, NumericsRecord, Says
 from .record_parts import ReferenceCheck
@@ -27,7 +31,7 @@ from .sequences import Sequences, sequences_of
 from .spread.local_span import spread_locally
 from .trust.reference_check import check_findings
 from .trust.reference_trust import ReferenceTrust
-from .walk.case import REFERENCE_DTYPE, Case
+from .walk.case import Case
 from .walk.lockstep import Comparison, compare_model
 from .walk.node_work import Watch
 
@@ -40,8 +44,10 @@ def measure_numerics(question: Question, target: Target, description: TargetDesc
         InputError: a file that was named cannot be used.
     """
     began = time.perf_counter()
-    dtype = target.spec.dtype or question.skeleton.dtype
-    refusal = _refusal(target, description, dtype)
+    skeleton = question.skeleton
+    precision = target.spec.dtype or skeleton.dtype
+    carriage = carried(precision, skeleton.dtype, question.release.config)
+    refusal = _refusal(target, description, precision, carriage)
     if refusal is not None:
         return record_of(question, description, None, [refusal], NumericsObservations())
     memory = MemoryWatch(os.getpid(), 0, lambda: None)
@@ -53,7 +59,8 @@ def measure_numerics(question: Question, target: Target, description: TargetDesc
         elif question.bundle is not None:
             made, findings = _from_bundle(question, target, description)
         else:
-            made, findings = _walked(question, target, description, dtype)
+            assert carriage is not None, "what has none is refused, but for endpoints"
+            made, findings = _walked(question, target, description, carriage)
     finally:
         memory.stop()
     observations = NumericsObservations(
@@ -69,27 +76,40 @@ def measure_numerics(question: Question, target: Target, description: TargetDesc
     return record_of(question, description, made, findings, observations)
 
 
-def _refusal(target: Target, description: TargetDescription, dtype: str) -> Finding | None:
+def _refusal(
+    target: Target, description: TargetDescription, precision: str, carriage: Carried | None
+) -> Finding | None:
     subject = Subject(kind="target", name=str(target.spec))
     if isinstance(target, EndpointTarget):
         return None
     if "fragment" not in description.capabilities:
         offered = ", ".join(description.capabilities) or "nothing"
         return make_finding("NUM009", subject, f"{target.spec} claims {offered}, not that it runs nodes.")
-    if dtype not in REFERENCE_DTYPE:
-        return make_finding(
-            "NUM014", subject, f"{target.spec} computes in {dtype}, in which the reference cannot."
+    if carriage is None:
+        said = f"{target.spec} computes in {precision}, which the reference can neither do nor model."
+        return make_finding("NUM014", subject, said)
+    claimed = description.dtypes.get("weights", ())
+    if carriage.fake is not None and precision not in claimed:
+        said = (
+            f"{target.spec} is sent {carriage.dtype} and does not say that it computes in {precision}: it "
+            f"names {', '.join(claimed) or 'no dtype'} for weights."
         )
+        return make_finding("NUM014", subject, said)
     return None
 
 
-def _identity(question: Question, target: Target, description: TargetDescription, dtype: str) -> str:
+def _modelled(target: Target, noise: str) -> Finding:
+    said = f"What rounding explains on {target.spec} is modelled, not measured: {noise}."
+    return make_finding("NUM032", Subject(kind="target", name=str(target.spec)), said)
+
+
+def _identity(question: Question, target: Target, description: TargetDescription, precision: str) -> str:
     """Digest of everything about the target that its numbers depend on, and of what is looked at besides."""
     return digest(
         {
             "target": str(target.spec),
             "fingerprint": description.fingerprint.digest,
-            "dtype": dtype,
+            "dtype": precision,
             "salt": question.salt,
             "self_test": question.asked.self_test,
         }
@@ -97,19 +117,21 @@ def _identity(question: Question, target: Target, description: TargetDescription
 
 
 def _walked(
-    question: Question, target: Target, description: TargetDescription, dtype: str
+    question: Question, target: Target, description: TargetDescription, carriage: Carried
 ) -> tuple[Made, list[Finding]]:
+    dtype, fake = carriage.dtype, carriage.fake
     nodes = TargetNodes(target, question.skeleton, dtype)
     case = Case(
         skeleton=question.skeleton,
         checkpoint=question.release.checkpoint,
         dtype=dtype,
         store=question.store,
-        target=_identity(question, target, description, dtype),
+        target=_identity(question, target, description, carriage.precision),
         options=target.spec.options,
         memory=question.memory,
         step=f"numerics {target.spec}",
         progress=question.progress,
+        fake=fake,
     )
     given = sequences_of(case, question)
     trust = ReferenceTrust(question, given)
@@ -120,29 +142,33 @@ def _walked(
         comparison = compare_model(case, nodes, _watches(question, case, target, stack), trust.record)
     spoken = _says(given, question, comparison, nodes)
     check = trust.check(stopped=comparison.stopped is not None)
+    images = with_images(question, case, target, comparison)
     further = further_of(question, case, target, given)
     made = Made(
         reference=reference_text(question.skeleton, dtype),
-        noise=noise_text(dtype),
+        noise=noise_text(dtype, fake),
         tokens=len(case.tokens.ids),
-        nodes=comparison.nodes,
+        nodes=images.nodes,
         says=spoken,
         check=check,
         left_out={**given.left_out, **_groups(comparison)},
-        dropped=comparison.dropped,
-        bytes_read=bytes_read(question.release, question.skeleton),
-        signatures=comparison.signatures,
-        reference_seconds=comparison.reference_seconds + given.drafted,
-        target_seconds=nodes.seconds,
-        target_peak=nodes.peak_bytes,
-        reused=comparison.reused,
+        dropped=images.dropped,
+        bytes_read=bytes_read(question.release, question.skeleton, images.skeleton),
+        signatures=images.signatures,
+        reference_seconds=images.reference_seconds + given.drafted,
+        target_seconds=nodes.seconds + images.seconds,
+        target_peak=max(nodes.peak_bytes, images.peak_bytes),
+        reused=images.reused,
         further=further,
+        images=images.facts,
     )
     findings = [
         *given.findings,
+        *([_modelled(target, made.noise)] if fake is not None else ()),
         *check_findings(check, question.release.model),
-        *_compared(question, target, comparison),
-        *left_out_findings(given.left_out, comparison.dropped),
+        *(finding for part in images.parts for finding in _compared(question, target, part, images.skeleton)),
+        *left_out_findings(given.left_out, images.dropped),
+        *image_findings(images.facts, str(target.spec)),
         *further.findings,
     ]
     return made, findings
@@ -167,12 +193,12 @@ def _from_bundle(
     bundle = question.bundle
     assert bundle is not None, "asked only with one"
     head = bundle.head
-    identity = _identity(question, target, description, head.dtype)
+    identity = _identity(question, target, description, head.computes_in)
     case, comparison = compare_opened(bundle, question, target, description, identity)
     check = ReferenceCheck.model_validate(dict(head.check))
     made = Made(
         reference=f"{head.reference}, captured",
-        noise=noise_text(head.dtype),
+        noise=head.noise or noise_text(head.dtype),
         tokens=len(case.tokens.ids),
         nodes=comparison.nodes,
         says=None,
@@ -184,14 +210,18 @@ def _from_bundle(
         reused=comparison.reused,
     )
     return made, [
+        *([_modelled(target, made.noise)] if head.precision else ()),
         *check_findings(check, question.release.model),
         *_compared(question, target, comparison),
         *left_out_findings(head.left_out, {}),
     ]
 
 
-def _compared(question: Question, target: Target, comparison: Comparison) -> list[Finding]:
+def _compared(
+    question: Question, target: Target, comparison: Comparison, further: Skeleton | None = None
+) -> list[Finding]:
     kinds = {node.name: node.kind for node in question.skeleton.nodes}
+    kinds |= {node.name: node.kind for node in (further.nodes if further else ()) if node.called}
     repro = f"day0 compare {question.release.model} --target '{target.spec}'"
     return findings_of(comparison, kinds, str(target.spec), repro)
 

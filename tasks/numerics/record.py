@@ -9,6 +9,7 @@ from day0.adapters.base.workaround import Chosen
 
 from ..record import StageRecord
 from .record_parts import (
+    ImageFeatures,
     Manifest,
     Metrics,
     Precision,
@@ -168,6 +169,8 @@ class NumericsFacts(Value):
         precision: None where it was not asked for.
         training: None where it was not asked for.
         manifest: what was to be captured and what was.
+        images: features of images; None where the model takes none. Nodes of tower and projector stand among
+            `blocks`, before those of the text.
     """
 
     fingerprint: Fingerprint
@@ -188,6 +191,7 @@ class NumericsFacts(Value):
     precision: Precision | None = None
     training: Training | None = None
     manifest: Manifest = Manifest()
+    images: ImageFeatures | None = None
 
 
 class NumericsObservations(Value):

@@ -56,6 +56,42 @@ class Metrics(Value):
     not_applicable: Mapping[str, str] = {}
 
 
+class ImageResult(Value):
+    """The features of some images on the target's own stream: what the text would take of them.
+
+    Attributes:
+        name: of the images, `image` or `image_aspect`.
+        purpose: what they can show.
+        shown: their sizes.
+        tokens: rows of features compared; 0 where they were not.
+        state: `pass`, `fail` or `unverified`.
+        metrics: distance of the features from the reference's, over the noise arm's on its own stream.
+        reason: which measure is beyond what rounding adds up to, or why they were not compared.
+    """
+
+    name: str = ""
+    purpose: str = ""
+    shown: str = ""
+    tokens: int = 0
+    state: str = "unverified"
+    metrics: Metrics | None = None
+    reason: str = ""
+
+
+class ImageFeatures(Value):
+    """Vision tower and projector as a whole; their nodes stand among the others.
+
+    Attributes:
+        state: `pass`, `fail` or `unverified`.
+        results: one for each call with images.
+        reason: why no image was compared, else empty.
+    """
+
+    state: str = "unverified"
+    results: Sequence[ImageResult] = ()
+    reason: str = ""
+
+
 class Routing(Value):
     """One router, the target's choices held against the reference's on the reference's input.
 

@@ -94,6 +94,15 @@ def save_wide(model_type: str, folder: Path, *, dtype: str = "bfloat16") -> Path
     family = "ImageTextToText" if "vision_config" in WIDE[model_type] else "CausalLM"
     made: Any = getattr(transformers, f"AutoModelFor{family}")
     model = made.from_config(config, dtype=getattr(torch, dtype))
+    spread_weights(model)
+    model.save_pretrained(folder)
+    return folder
+
+
+def spread_weights(model: Any) -> None:
+    """Draws the weights of a model anew, with the spread that keeps activations at one."""
+    import torch
+
     embeddings = {id(model.get_input_embeddings().weight)}
     with torch.no_grad():
         for name, value in model.state_dict(keep_vars=True).items():
@@ -104,8 +113,6 @@ def save_wide(model_type: str, folder: Path, *, dtype: str = "bfloat16") -> Path
             else:
                 spread = 1.0 if id(value) in embeddings else 1.0 / math.sqrt(_inputs(name, value))
                 value.copy_((torch.randn(value.shape) * spread).to(value.dtype))
-    model.save_pretrained(folder)
-    return folder
 
 
 def _inputs(name: str, value: Any) -> int:

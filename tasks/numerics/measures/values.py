@@ -118,8 +118,13 @@ def signature(call: Call) -> str:
     hashed = hashlib.sha256()
     for tensor in float_tensors(call):
         hashed.update(f"{tensor.dtype}{list(tensor.shape)}".encode())
-        hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        hashed.update(tensor_bytes(tensor))
     return hashed.hexdigest()[:16]
+
+
+def tensor_bytes(tensor: Tensor) -> bytes:
+    """The bits of a tensor's elements, in order."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _collect(tree: Any, call: Call, found: list[Tensor]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ... import thresholds
@@ -18,6 +18,7 @@ PURPOSES = {
     "decode": "single tokens with a KV cache",
     "window": "a sequence longer than the attention's window and a chunk",
     "long": "a sequence of thousands of tokens",
+    "image": "pictures through vision tower and projector, where the model takes images",
 }
 ALL, AUTO = "all", "auto"
 
@@ -33,6 +34,7 @@ class Pass:
         positions: position ids; None: as the model counts them.
         cached: tokens that lie in the cache of the main pass before it; 0: a prefill.
         alone: whether only the reference runs it.
+        given: arguments by name of what the skeleton's `entry` names; None: the forward on `ids`.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Pass:
     positions: Sequence[Sequence[int]] | None = None
     cached: int = 0
     alone: bool = False
+    given: Mapping[str, Any] | None = field(default=None, compare=False)
 
     @property
     def mode(self) -> str:
@@ -115,6 +118,11 @@ def plan_passes(model: Model, tokens: Tokens, text: Sequence[int], wanted: str) 
     return Plan(tuple(passes), left_out)
 
 
+def wants(name: str, wanted: str) -> bool:
+    """Whether a list of prompts holds the name, or is one that holds all which cost little."""
+    return wanted in (ALL, AUTO) or name in [part.strip() for part in wanted.split(",")]
+
+
 def unknown_names(wanted: str) -> Sequence[str]:
     """Names in a list of prompts that are none."""
     if wanted in (ALL, AUTO):
@@ -126,7 +134,7 @@ def _unwanted(name: str, passes: Sequence[Pass], model: Model, wanted: str) -> s
     if wanted == ALL:
         return ""
     if wanted != AUTO:
-        return "" if name in [part.strip() for part in wanted.split(",")] else "not asked for"
+        return "" if wants(name, wanted) else "not asked for"
     work = model.weights * sum(one.tokens for one in passes)
     if work <= thresholds.NUMERICS_PROMPT_WORK or name in ("decode", "padded", "shifted"):
         return ""

@@ -48,12 +48,19 @@ class Forward:
         glues: precision -> glue of the walks.
         stack: closes the walks.
         own: whether the target has a stream of its own.
+
+    Attributes:
+        step: the pass.
+        outputs: stream -> what the function that `skeleton.entry` names returned on it, once it has ended;
+            empty for a forward on tokens, whose output is that of its last node.
     """
 
     def __init__(
         self, case: Case, step: Pass, glues: Mapping[str, Glue], stack: ExitStack, *, own: bool
     ) -> None:
         self.step = step
+        self.outputs: dict[str, Any] = {}
+        self._apart = bool(case.skeleton.entry)
         dtypes = {REFERENCE: case.reference_dtype}
         if not step.alone:
             dtypes |= {NOISE: case.dtype} | ({OWN: case.dtype} if own else {})
@@ -67,6 +74,7 @@ class Forward:
                     cache=_cache(glues[dtype], step),
                     mask=step.mask,
                     positions=step.positions if glues[dtype].takes("position_ids") else None,
+                    given=step.given,
                 )
             )
             for stream, dtype in dtypes.items()
@@ -87,6 +95,8 @@ class Forward:
                 if stream != OWN:
                     raise
                 call = None
+            if call is None and self._apart and walk.output is not None:
+                self.outputs[stream] = walk.output
             if call is not None:
                 self._calls[stream] = call
             elif stream == OWN:

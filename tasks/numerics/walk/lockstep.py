@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 from day0.adapters.base.errors import CheckpointError, Day0Error, SkeletonError, SourceError
 from day0.adapters.base.skeleton import Node
@@ -23,6 +24,7 @@ from day0.adapters.models.node_weights import NodeWeights, WeightReader
 from ...reference_arm import Arm, ArmError, loose_weights
 from ...target_nodes import TargetNodes
 from ..measures.signatures import Signature, keep_signature
+from ..precision.fake_arm import noise_arm
 from .case import Case
 from .forwards import NOISE, OWN, REFERENCE, Forwards, Inputs, glues_of
 from .memory import chunk_of, prefetch_bytes, small_caches
@@ -49,6 +51,7 @@ class Comparison:
         dropped: pass -> why it did not go to the end.
         bytes_read: of weights, by this walk.
         signatures: of the target's output on the reference's input at each node.
+        outputs: pass -> stream -> what the function returned that `skeleton.entry` names.
     """
 
     nodes: Sequence[NodeFacts]
@@ -58,6 +61,7 @@ class Comparison:
     dropped: Mapping[str, str]
     bytes_read: int
     signatures: Mapping[str, Signature] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def compare_model(
@@ -86,6 +90,7 @@ def compare_model(
             dropped=run.dropped,
             bytes_read=run.reader.bytes_read,
             signatures=run.signatures,
+            outputs=run.outputs,
         )
 
 
@@ -104,6 +109,7 @@ class Lockstep:
         dropped: pass -> why it does not go on.
         reader: of weights.
         signatures: by node; of one that is called again, of its first call.
+        outputs: see `Comparison`.
     """
 
     def __init__(
@@ -111,11 +117,12 @@ class Lockstep:
     ) -> None:
         self._case, self._target, self._watch, self._record = case, target, watch, record
         reference = Arm(case.skeleton, case.reference_dtype, case.options)
-        noise = reference if reference.dtype == case.dtype else Arm(case.skeleton, case.dtype, case.options)
+        noise = reference if reference.dtype == case.dtype else noise_arm(case)
         self.arms = (reference, noise)
         self.reused = 0
         self.dropped: Mapping[str, str] = {}
         self.signatures: dict[str, Signature] = {}
+        self.outputs: Mapping[str, Mapping[str, Any]] = {}
         self.reader = WeightReader(case.checkpoint, budget=prefetch_bytes(case.memory))
         self._sides = Sides(reference, noise, target)
         self._called = [node for node in case.skeleton.nodes if node.called]
@@ -152,6 +159,7 @@ class Lockstep:
                     yield facts
                 if ended:
                     return
+            self.outputs = {name: forward.outputs for name, forward in forwards.forwards.items()}
 
     def _step(self, node: Node, inputs: Mapping[str, Inputs]) -> tuple[NodeFacts | None, bool]:
         """Facts of one call, and whether it was the last and known before, so that nothing is left to do."""

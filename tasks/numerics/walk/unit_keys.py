@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from day0.adapters.base.skeleton import Node
 from day0.adapters.base.values import digest
 
 from ...reference_arm import Arm
+from ..measures.values import tensor_bytes
+from ..prompts.passes import Pass
 from .case import Case
 from .units import chain, node_identity
 
@@ -59,8 +63,23 @@ def start_key(case: Case, arms: Sequence[Arm]) -> str:
             "version": UNIT_VERSION,
             "builder": dict(case.skeleton.builder),
             "config": digest(dict(case.skeleton.config)),
-            "passes": [[step.name, step.ids, step.mask, step.positions, step.cached] for step in case.passes],
+            "passes": [[*_of(step), *_given(case, step)] for step in case.passes],
             "said": [case.tokens.prompt, case.tokens.said],
-            "arms": [[arm.dtype, arm.options] for arm in arms],
+            "arms": [arm.identity for arm in arms],
         }
     )
+
+
+def _of(step: Pass) -> list[Any]:
+    return [step.name, step.ids, step.mask, step.positions, step.cached]
+
+
+def _given(case: Case, step: Pass) -> list[Any]:
+    """What a pass that is no sequence of tokens feeds, and to which function."""
+    if step.given is None:
+        return []
+    bits = {
+        name: [str(tensor.dtype), list(tensor.shape), hashlib.sha256(tensor_bytes(tensor)).hexdigest()]
+        for name, tensor in step.given.items()
+    }
+    return [case.skeleton.entry, bits]

@@ -1,0 +1,1 @@
+"""Vision tower and projector on images: the same walk, from the model's own function for image features."""
