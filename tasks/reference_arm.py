@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
@@ -53,7 +53,11 @@ class Arm:
         dtype: see above.
         options: how the arm's nodes and the glue of its walk are built.
         seconds: spent so far.
+        plain: whether its linear layers are torch's own, so that other kernels of the same roundings may
+            stand for them.
     """
+
+    plain = True
 
     def __init__(
         self, skeleton: Skeleton, dtype: str, options: Mapping[str, str], *, alike: bool = False
@@ -65,6 +69,11 @@ class Arm:
             self.options.update({key: options[key] for key in ("experts",) if key in options})
         self._modules = NodeModules(skeleton.config, skeleton.architecture, dtype, self.options)
         self._standing: dict[str, tuple[Node, RouterScores]] = {}
+
+    @property
+    def identity(self) -> Sequence[Any]:
+        """What its numbers depend on beside the model."""
+        return [self.dtype, self.options]
 
     def dtypes(self, node: Node) -> Mapping[str, torch.dtype]:
         """Parameter of the node -> dtype in which the arm's model holds it."""
@@ -159,7 +168,7 @@ class Arm:
                 kwargs,
                 pause=node.experts,
                 state=state,
-                around=lambda: _within(scores, around()),
+                around=lambda: within(scores, around()),
             )
             return self._settled(node, scores, came)
 
@@ -240,7 +249,8 @@ class Arm:
 
 
 @contextmanager
-def _within(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+def within(*contexts: AbstractContextManager[Any]) -> Iterator[None]:
+    """Enters contexts one after the other."""
     with ExitStack() as stack:
         for context in contexts:
             stack.enter_context(context)

@@ -60,7 +60,9 @@ class BundleHead(Value):
         skeleton: of the model.
         reference: what the reference was, e.g. `transformers 5.24.0 cpu fp32`.
         reference_dtype: short name.
-        dtype: short name of the target's precision that the noise arm and the inputs have.
+        dtype: short name of the precision of weights and activations, which the inputs have.
+        precision: of the target where its products are in a narrower one; empty: `dtype`.
+        noise: what the noise arm was then; empty: the reference in `dtype`.
         options: of the target that change the reference's own graph (`attn`).
         dtypes: kind -> parameter -> dtype in which a model in that precision holds it.
         prompt: that was continued.
@@ -91,6 +93,13 @@ class BundleHead(Value):
     left_out: Mapping[str, str]
     calls: Sequence[BundleCall]
     check: Mapping[str, Any] = {}
+    precision: str = ""
+    noise: str = ""
+
+    @property
+    def computes_in(self) -> str:
+        """Short name of the precision of the targets that it is for."""
+        return self.precision or self.dtype
 
 
 class BundleWriter:

@@ -15,6 +15,8 @@ from day0.adapters.base.target import Call
 from day0_worker.dtypes import short_dtype
 
 from ...reference_arm import Arm
+from ..made import noise_text
+from ..precision.fake_noise import carried
 from ..question import Question
 from ..record_parts import ReferenceCheck
 from ..sequences import Sequences, sequences_of
@@ -33,23 +35,26 @@ def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], p
 
     Args:
         question: what is captured; its store keeps finished nodes, so a killed capture goes on.
-        dtype: short name of the precision that targets will have.
+        dtype: short name of the precision that targets will have; one that can be compared.
         options: of these targets that change the model's own masks (`attn`).
         path: of the file.
 
     Raises:
         Day0Error: the reference could not go to the end; no file is written.
     """
+    carriage = carried(dtype, question.skeleton.dtype, question.release.config)
+    assert carriage is not None, "others are refused before"
     case = Case(
         skeleton=question.skeleton,
         checkpoint=question.release.checkpoint,
-        dtype=dtype,
+        dtype=carriage.dtype,
         store=question.store,
         target="",
         options=options,
         memory=question.memory,
         step="reference",
         progress=question.progress,
+        fake=carriage.fake,
     )
     given = sequences_of(case, question)
     trust = ReferenceTrust(question, given)
@@ -166,4 +171,6 @@ def _head(
         left_out=dict(left_out),
         calls=recorder.writer.calls,
         check=check.model_dump(mode="json"),
+        precision=case.precision if case.fake is not None else "",
+        noise=noise_text(case.dtype, case.fake) if case.fake is not None else "",
     )

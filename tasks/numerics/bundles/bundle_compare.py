@@ -83,7 +83,8 @@ class _Run:
         head = bundle.head
         self._key = digest(
             {"bundle": head.contents, "passes": [step.model_dump() for step in head.passes],
-             "target": case.target, "reference": [head.reference, head.dtype]}
+             "target": case.target,
+             "reference": [head.reference, head.dtype, *([head.noise] if head.noise else [])]}
         )  # fmt: skip
 
     def steps(self) -> Iterator[NodeFacts]:

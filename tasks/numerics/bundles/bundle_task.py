@@ -13,6 +13,8 @@ from day0.adapters.base.target import Target, TargetDescription
 
 from ...job import NumericsOptions, RunOptions
 from ...target_nodes import TargetNodes
+from ..precision.fake_noise import carried
+from ..precision.lowerings import LOWERINGS
 from ..prompts.tokens import Tokens
 from ..question import Question
 from ..walk.case import REFERENCE_DTYPE, Case
@@ -46,11 +48,11 @@ def capture_release(
     run_store = RunStore(store)
     skeleton = load_or_build_skeleton(release, run_store)
     precision = dtype or skeleton.dtype
-    if precision not in REFERENCE_DTYPE:
+    if carried(precision, skeleton.dtype, release.config) is None:
         raise InputError(
             f"targets in {precision} cannot be compared",
             code="E195",
-            remedy=f"Give --dtype out of {', '.join(REFERENCE_DTYPE)}.",
+            remedy=f"Give --dtype out of {', '.join(dict.fromkeys([*REFERENCE_DTYPE, *LOWERINGS]))}.",
         )
     question = Question(
         release=release,
@@ -80,11 +82,11 @@ def opened_bundle(path: str, release: Release, dtype: str, prompt: str) -> Bundl
     bundle = Bundle(Path(path))
     head = bundle.head
     refuse_other_release(head, release)
-    if dtype and dtype != head.dtype:
+    if dtype and dtype != head.computes_in:
         raise InputError(
-            f"{path} was captured for targets in {head.dtype}, this one is in {dtype}",
+            f"{path} was captured for targets in {head.computes_in}, this one is in {dtype}",
             code="E196",
-            remedy=f"Compare a target in {head.dtype}, or capture the reference with --dtype {dtype}.",
+            remedy=f"Compare a target in {head.computes_in}, or capture the reference with --dtype {dtype}.",
         )
     _refuse_other_tokens(bundle, release, prompt)
     return bundle

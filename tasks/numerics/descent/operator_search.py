@@ -75,6 +75,9 @@ def guilty_operator(child: Child, searched: Searched, way: Way) -> Suspect | Non
         searched: arms and target.
         way: told how it went.
     """
+    if not searched.arms.noise.plain:
+        way.say("its operators are not judged: of this precision only whole products are modelled")
+        return None
     if child.part.stack is not None:
         return _among_experts(child, searched, way)
     noise = _trace(child, searched, way)

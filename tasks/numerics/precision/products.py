@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .fake_precision import Scheme, rounded
 
 _ATEN = torch.ops.aten
-_FACTORS = {
+FACTORS = {
     _ATEN.mm.default: (0, 1),
     _ATEN.bmm.default: (0, 1),
     _ATEN.mv.default: (0, 1),
@@ -83,8 +83,8 @@ class Products(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Runs the operator, a product of a weight with rounded inputs."""
-        if func in _FACTORS:
-            args = self._product(list(args), *_FACTORS[func])
+        if func in FACTORS:
+            args = self._product(list(args), *FACTORS[func])
         elif func is _ATEN.embedding.default:
             self._looked_up(args[0])
         result = func(*args, **(kwargs or {}))

@@ -52,9 +52,10 @@ class Bench:
     Attributes:
         exact: the reference in fp64.
         nodes: of the target.
-        dtype: short name of the target's precision.
+        dtype: short name of the precision of weights and activations.
         wide: None where there is none, or the target itself is in fp32.
         chunk: experts that are in memory at a time.
+        precision: of the target where its products are in a narrower one; empty: `dtype`.
     """
 
     exact: BugArm
@@ -62,6 +63,7 @@ class Bench:
     dtype: str
     wide: Wide | None = None
     chunk: int = 8
+    precision: str = ""
 
 
 def nodes_to_try(skeleton: Skeleton) -> Mapping[str, str]:
@@ -160,7 +162,8 @@ class _Trial:
             return self._result(bug, reason="none of the prompts changes anything in fp64")
         if effect >= thresholds.NUMERICS_BUG_UNITS:
             return self._found(bug, "yes", effect, effects, self._yard.dtype)
-        result = self._result(bug, "below_noise", effect, dtype=self._bench.dtype)
+        own = self._bench.precision or self._bench.dtype
+        result = self._result(bug, "below_noise", effect, dtype=own)
         wide = self._bench.wide
         if wide is None:
             return result.model_copy(update={"reason": "its effect is smaller than rounding"})
@@ -178,7 +181,8 @@ class _Trial:
         self, bug: str, applies: str, effect: float, effects: Mapping[str, float], dtype: torch.dtype
     ) -> BugResult:
         """Looks for it on the prompts that show most, one after the other."""
-        result = self._result(bug, applies, effect, dtype=short_dtype(dtype))
+        own = self._bench.precision if dtype == self._yard.dtype else ""
+        result = self._result(bug, applies, effect, dtype=own or short_dtype(dtype))
         least = min(thresholds.NUMERICS_BUG_UNITS, max(effects.values()))
         enough = [group for group in effects if effects[group] >= least]
         try:

@@ -47,7 +47,9 @@ class SelfTestWatch:
         if self._exact is None:
             self._exact = BugArm(case.skeleton, "fp64", case.options)
         chunk = chunk_of(case.memory, _expert_bytes(visit)) if visit.node.experts else 1
-        return Bench(self._exact, nodes, case.dtype, self._opened(), max(1, chunk // 2))
+        return Bench(
+            self._exact, nodes, case.dtype, self._opened(), max(1, chunk // 2), precision=case.precision
+        )
 
     def _opened(self) -> Wide | None:
         if not self._asked:

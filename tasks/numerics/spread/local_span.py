@@ -17,6 +17,7 @@ from day0.adapters.base.target_spec import TargetSpec
 from ...reference_arm import Arm
 from ...spreading import Spread, pieces, spread
 from ...target_nodes import TargetNodes
+from ..precision.fake_noise import carried
 from ..prompts.passes import Pass
 from ..walk.case import Case
 from ..walk.forwards import Inputs
@@ -73,7 +74,9 @@ def run_span(span: Span) -> int:
     release = open_release(span.model, span.revision or None)
     skeleton = load_or_build_skeleton(release, store)
     spec = TargetSpec.parse(span.target)
-    dtype = spec.dtype or skeleton.dtype
+    carriage = carried(spec.dtype or skeleton.dtype, skeleton.dtype, release.config)
+    assert carriage is not None, "a precision without one is refused before anything is spread"
+    dtype = carriage.dtype
     with open_target(
         spec, timeout=span.timeout, memory_limit=span.memory, command=tuple(span.command)
     ) as target:

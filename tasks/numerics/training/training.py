@@ -85,6 +85,8 @@ def train_once(release: Release, case: Case, target: Target) -> tuple[Training, 
 def _trained(release: Release, case: Case, target: Target) -> Training:
     if "grad" not in target.describe().capabilities:
         raise TrainingError(f"{target.spec} does not claim to train")
+    if case.fake is not None:
+        raise TrainingError(f"what rounding to {case.precision} does to a step is not modelled")
     plan = _planned(release, case)
     settings = dict(thresholds.NUMERICS_TRAINING_SETTINGS)
     tokens = [list(case.tokens.ids[: thresholds.NUMERICS_TRAINING_TOKENS])]

@@ -10,11 +10,12 @@ from day0.adapters.base.progress import Progress, silent
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Skeleton
 
+from ..precision.lowerings import Lowering
 from ..prompts.passes import Pass
 from ..prompts.tokens import Tokens
 
 REFERENCE_DTYPE = {"fp32": "fp64", "fp64": "fp64", "bf16": "fp32", "fp16": "fp32"}
-"""Precision of the target -> of the reference; other precisions cannot be compared yet."""
+"""Precision of weights and activations -> of the reference."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Case:
         memory: bytes that this process and its workers may take together.
         step: how progress calls this.
         progress: told of each node.
+        fake: how the target holds matrices and their inputs where that is narrower than `dtype`, in which its
+            weights and activations are carried; the noise arm is then fake-quantised so.
     """
 
     skeleton: Skeleton
@@ -46,6 +49,12 @@ class Case:
     memory: int = 8 * 2**30
     step: str = "numerics"
     progress: Progress = silent
+    fake: Lowering | None = None
+
+    @property
+    def precision(self) -> str:
+        """Short name of what the target computes in."""
+        return self.fake.dtype if self.fake is not None else self.dtype
 
     @property
     def reference_dtype(self) -> str:

@@ -139,7 +139,7 @@ class NodeRun:
             side: quick_around(torch_dtype(arm.dtype), scratch)
             for side, arm in (("reference", sides.reference), ("noise", sides.noise))
             # In fp32 the noise arm's roundings are to be those of torch's own kernels.
-            if arm is not None and (side == "reference" or arm.dtype != "fp32")
+            if arm is not None and arm.plain and (side == "reference" or arm.dtype != "fp32")
         }
         self._experts_of = {
             side: _QuickExperts(self._runner(side), quick) for side, quick in self._quick.items()
