@@ -281,17 +281,6 @@ ENTRIES: tuple[Entry, ...] = (
         "for a bias that is too small for one node.",
     ),
     Entry(
-        code="NUM032",
-        title="Noise is modelled",
-        severity="info",
-        meaning="The reference cannot compute in the target's precision on the CPU. The noise is that of the "
-        "reference with matrices and the inputs of their products rounded to it and all else in the "
-        "precision in which activations are carried. A stack whose scales are shared by more numbers has "
-        "more noise than this, one whose scales are shared by fewer has less.",
-        remedy="Nothing; read the noise text for what shares a scale, and compare in bf16 as well to tell "
-        "faults of the stack from those of its quantisation.",
-    ),
-    Entry(
         code="NUM040",
         title="Task answered worse",
         severity="warning",
