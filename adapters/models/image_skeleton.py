@@ -35,7 +35,7 @@ from .trace import TracedNode, trace_call
 OTHER_GRIDS = ((16, 4), (12, 8), (8, 8), (8, 16))
 """Patches of the images of another aspect ratio, rows by columns, the first that a tower takes; 16 x 4 is
 narrower than a window of attention, as a part of a screen or a line of text is."""
-PACKED_GRID = (4, 8)
+PACKED_GRID = (4, 12)
 """Of the image that goes beside it in one call, where a tower takes several one after the other."""
 _PACKED_NAMES = frozenset({"image_grid_thw", "image_grid_hw", "grid_thws", "spatial_shapes"})
 
