@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from day0.reports.page.numerics_check import check_notice
+from day0.reports.page.numerics_images import judged as images_judged
+from day0.reports.page.numerics_images import line as images_line
 from day0.reports.page.numerics_precision import policy_words
 from day0.reports.page.numerics_range import judged as range_judged
 from day0.reports.page.numerics_routing import judged as routing_judged
@@ -35,6 +37,8 @@ def numerics_lines(record: NumericsRecord) -> Iterator[str]:
     if facts.routing:
         yield from _routing(facts)
     yield from _output(facts)
+    if told := images_line(facts):
+        yield f"{images_judged(facts)[0]:<10} images: {told}"
     look, told = range_judged(facts)
     if told:
         yield f"{look:<10} {told}"

@@ -66,9 +66,10 @@ class Glue:
 
     @property
     def cache_name(self) -> str:
-        """What the forward calls the cache that it takes."""
+        """What the forward calls the cache that it takes; empty for a model that takes none."""
         parameters = inspect.signature(type(self.model).forward).parameters
-        return next(name for name in ("cache", "past_key_values", "cache_params") if name in parameters)
+        names = ("cache", "past_key_values", "cache_params")
+        return next((name for name in names if name in parameters), "")
 
     def takes(self, argument: str) -> bool:
         """Whether the forward has an argument of that name, e.g. `position_ids`."""

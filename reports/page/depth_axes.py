@@ -23,6 +23,7 @@ _CHARACTER = 6.4
 # Beyond these a value stands at the edge: no figure is legible over more powers of ten.
 _SMALLEST, _LARGEST = 1e-20, 1e12
 
+IMAGE_ROLES = ("vision", "projector")
 Locate = Callable[[str], str]
 
 
@@ -91,7 +92,7 @@ def node_axis(canvas: Canvas, blocks: Sequence[Block], at: Plane) -> None:
     """The names of the nodes as far as there is room, under them what numbered ones are numbers of."""
     canvas.line("axis", (LEFT, at.base), (WIDTH - RIGHT, at.base))
     step = next((step for step in _STEPS if step * _MOST_TICKS >= len(blocks)), len(blocks) // _MOST_TICKS)
-    labels = [short_name(block.name) for block in blocks]
+    labels = [_tick(block) for block in blocks]
     # The ends first, then what has a name of its own, then every so many of the numbered.
     wanted = [0, len(blocks) - 1]
     wanted += [i for i, words in enumerate(labels) if not words.isdecimal()]
@@ -104,6 +105,13 @@ def node_axis(canvas: Canvas, blocks: Sequence[Block], at: Plane) -> None:
             canvas.text("tick", (middle, at.base + 16), labels[i], anchor="middle")
             taken.append((middle, half))
     _stacks(canvas, blocks, at)
+
+
+def _tick(block: Block) -> str:
+    """A projector of several stands among blocks with numbers of their own, and has its list's name."""
+    words = short_name(block.name)
+    listed = words.isdecimal() and block.role == "projector"
+    return short_name(block.name.rpartition(".")[0]) if listed else words
 
 
 def _stacks(canvas: Canvas, blocks: Sequence[Block], at: Plane) -> None:
@@ -130,6 +138,29 @@ def _numbered_runs(blocks: Sequence[Block]) -> Iterator[tuple[int, int, str]]:
             if stack:
                 yield start, place - 1, stack
             start, stack = place, here
+
+
+def image_nodes(blocks: Sequence[Block]) -> int:
+    """How many nodes at the start are those of an image: they end in features, not where the text begins."""
+    places = (place for place, block in enumerate(blocks) if block.role not in IMAGE_ROLES)
+    return next(places, len(blocks))
+
+
+def spans(blocks: Sequence[Block]) -> Sequence[tuple[int, int]]:
+    """First place and the place after the last of each stream: image, then text; one where there is one."""
+    split = image_nodes(blocks)
+    return [span for span in ((0, split), (split, len(blocks))) if span[0] < span[1]]
+
+
+def divide(canvas: Canvas, blocks: Sequence[Block], at: Plane) -> None:
+    """A line between the nodes of the image and those of the text, with what each side is."""
+    split = image_nodes(blocks)
+    if not 0 < split < len(blocks):
+        return
+    edge = at.x(split) - at.pitch / 2
+    canvas.line("axis", (edge, TOP - 16), (edge, at.base))
+    canvas.text("axis-title", (edge - 8, TOP - 7), "image", anchor="end")
+    canvas.text("axis-title", (edge + 8, TOP - 7), "text")
 
 
 def short_name(name: str) -> str:

@@ -8,7 +8,21 @@ from collections.abc import Iterator, Sequence
 from day0.tasks.numerics.record import Block, Metrics
 from day0.tasks.thresholds import NUMERICS_RATIO
 
-from .depth_axes import LEFT, RIGHT, TOP, WIDTH, Locate, Plane, finite, hover, node_axis, plane, short_name
+from .depth_axes import (
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Locate,
+    Plane,
+    divide,
+    finite,
+    hover,
+    node_axis,
+    plane,
+    short_name,
+    spans,
+)
 from .depth_reading import reading
 from .parts import Figure, Key
 from .svg import Canvas, Point
@@ -44,15 +58,17 @@ def error_figure(
     limits = [one * NUMERICS_RATIO for one in noises if one is not None]
     canvas = Canvas(WIDTH, _HEIGHT)
     at = plane(canvas, len(blocks), [*values, *known, *limits])
+    parts = spans(blocks)
     for css, band in (("noise own", onward), ("noise", noises)):
-        for points in _runs(band, at):
+        for points in _runs(band, at, parts):
             left, right = (
                 max(points[0][0] - at.pitch / 2, LEFT),
                 min(points[-1][0] + at.pitch / 2, WIDTH - RIGHT),
             )
             edge = [(left, points[0][1]), *points, (right, points[-1][1])]
             canvas.path(css, [(left, at.base), *edge, (right, at.base)], closed=True)
-    _limit(canvas, noises, at)
+    _limit(canvas, noises, at, parts)
+    divide(canvas, blocks, at)
     _lines(canvas, blocks, at)
     _marks(canvas, blocks, at, first_fault)
     node_axis(canvas, blocks, at)
@@ -101,19 +117,24 @@ def _legend(blocks: Sequence[Block]) -> Iterator[Key]:
         yield Key("k-gap", "not compared")
 
 
-def _runs(values: Sequence[float | None], at: Plane) -> Iterator[list[Point]]:
-    """Neighbouring nodes that have a value, each run as points."""
-    run: list[Point] = []
-    for place, value in enumerate([*values, None]):
-        if value is not None:
-            run.append((at.x(place), at.y(value)))
-        elif run:
-            yield run
-            run = []
+def _runs(
+    values: Sequence[float | None], at: Plane, parts: Sequence[tuple[int, int]]
+) -> Iterator[list[Point]]:
+    """Neighbouring nodes of one stream that have a value, each run as points."""
+    for start, end in parts:
+        run: list[Point] = []
+        for place, value in enumerate([*values[start:end], None], start):
+            if value is not None:
+                run.append((at.x(place), at.y(value)))
+            elif run:
+                yield run
+                run = []
 
 
-def _limit(canvas: Canvas, noises: Sequence[float | None], at: Plane) -> None:
-    for points in _runs([None if one is None else one * NUMERICS_RATIO for one in noises], at):
+def _limit(
+    canvas: Canvas, noises: Sequence[float | None], at: Plane, parts: Sequence[tuple[int, int]]
+) -> None:
+    for points in _runs([None if one is None else one * NUMERICS_RATIO for one in noises], at, parts):
         (left, start), (right, end) = points[0], points[-1]
         half = at.pitch / 2
         canvas.path("limit", [(left - half, start), *points, (right + half, end)])
@@ -122,12 +143,13 @@ def _limit(canvas: Canvas, noises: Sequence[float | None], at: Plane) -> None:
 def _lines(canvas: Canvas, blocks: Sequence[Block], at: Plane) -> None:
     pairs = [errors(block) for block in blocks]
     for which, css, dot in ((1, "line prop", "dot-prop"), (0, "line local", "dot")):
-        points = [at.point(place, pair[which]) for place, pair in enumerate(pairs)]
-        canvas.path(css, points)
-        for place, point in enumerate(points):
-            alone = not any(points[max(0, place - 1) : place]) and not any(points[place + 1 : place + 2])
-            if point is not None and (alone or (which == 0 and len(blocks) <= _DOTS_UP_TO)):
-                canvas.dot(dot, point, 2.6)
+        for start, end in spans(blocks):
+            points = [at.point(place, pairs[place][which]) for place in range(start, end)]
+            canvas.path(css, points)
+            for place, point in enumerate(points):
+                alone = not any(points[max(0, place - 1) : place]) and not any(points[place + 1 : place + 2])
+                if point is not None and (alone or (which == 0 and len(blocks) <= _DOTS_UP_TO)):
+                    canvas.dot(dot, point, 2.6)
 
 
 def _marks(canvas: Canvas, blocks: Sequence[Block], at: Plane, first_fault: str) -> None:

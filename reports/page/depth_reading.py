@@ -8,7 +8,7 @@ from day0.tasks.numerics.record import Block
 from day0.tasks.thresholds import NUMERICS_RATIO
 
 from ..words import exact_text, listed, number_text, plural
-from .depth_axes import finite
+from .depth_axes import finite, spans
 
 
 def reading(blocks: Sequence[Block], first_fault: str = "") -> str:
@@ -17,7 +17,7 @@ def reading(blocks: Sequence[Block], first_fault: str = "") -> str:
     faults.sort(key=lambda block: block.name != first_fault)
     parts = [_faulty(faults) if faults else _clean(blocks), _inherited(blocks, faulty=bool(faults))]
     if not faults:
-        parts.append(_onward(blocks))
+        parts += [_onward(blocks[start:end]) for start, end in spans(blocks)]
     missing = [block.name for block in blocks if block.verdict == "unverified"]
     if missing:
         parts.append(f"Not compared, marked with a question mark: {listed(missing, 2)}.")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from day0.tasks.numerics.record import Block
 from day0.tasks.thresholds import NUMERICS_GAIN_SCORE
 
-from .depth_axes import LEFT, RIGHT, TOP, WIDTH, Locate, finite, hover, node_axis, plane
+from .depth_axes import LEFT, RIGHT, TOP, WIDTH, Locate, divide, finite, hover, node_axis, plane
 from .parts import Figure, Key
 from .svg import Canvas, Point
 
@@ -37,6 +37,7 @@ def gain_figure(blocks: Sequence[Block], figure_id: str, row_id: Locate) -> Figu
         elif block.verdict == "unverified":
             canvas.text("tick gap", (at.x(place), at.base - 5), "?", anchor="middle")
     canvas.path("stem", stems)
+    divide(canvas, blocks, at)
     node_axis(canvas, blocks, at)
     hover(canvas, blocks, at, row_id, faulty=True)
     wrong = any(block.verdict == "fail" for block in blocks)

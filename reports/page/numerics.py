@@ -16,6 +16,7 @@ from .gain_figure import gain_figure
 from .ledger import Ledger
 from .numerics_check import check_notice
 from .numerics_fault import fault_trail
+from .numerics_images import images_group
 from .numerics_nodes import chosen_places, node_id, node_tables
 from .numerics_output import output_group
 from .numerics_precision import precision_group
@@ -75,6 +76,7 @@ def _groups(ledger: Ledger, record: NumericsRecord, slug: str, rest: str, limit:
     for group in (
         routing_group(ledger, facts, slug, f"{rest}/routing", limit),
         output_group(ledger, record, slug, rest, limit),
+        images_group(ledger, facts, slug),
         range_group(ledger, facts, slug),
         self_test_group(ledger, facts, slug, f"{rest}/self_test/matrix", limit),
         precision_group(ledger, facts, slug, f"{rest}/precision/rows", limit),
