@@ -87,6 +87,9 @@ def _missing(numerics: NumericsRecord) -> str:
     lost = facts.manifest.expected - facts.manifest.seen
     if lost > 0:
         return f"{exact_text(lost)} of {plural(facts.manifest.expected, 'call')} of nodes were not captured"
+    if facts.images is not None and facts.images.state == "fail":
+        off = [result for result in facts.images.results if result.state == "fail"]
+        return f"the features of {listed([result.name for result in off])} are off: {off[0].reason}"
     if facts.self_test is not None and misses(facts.self_test):
         return f"bugs put in on purpose were missed: {listed(misses(facts.self_test))}"
     if facts.self_test is not None and facts.self_test.observer is False:

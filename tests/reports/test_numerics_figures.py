@@ -15,7 +15,7 @@ from day0.reports.page.routing_figure import routing_figure
 from day0.tasks.numerics.record import Block as Node
 from day0.tasks.numerics.record_parts import Routing
 from day0.tasks.thresholds import NUMERICS_RATIO
-from support.sample_numerics import metrics, sample_blocks
+from support.sample_numerics import metrics, sample_blocks, sample_tower
 
 
 def node(name: str, error: float, noise: float, verdict: str = "pass", **changes: Any) -> Node:
@@ -149,3 +149,19 @@ def test_routers_stack_near_ties_and_unexplained_flips() -> None:
     assert svg.count('class="mark fail"') == 1
     assert svg.count('class="tick gap"') == 1
     assert routing_figure([Routing(name="a", reason="unknown")], "f") is None
+
+
+def test_nodes_of_an_image_stand_apart_from_those_of_the_text() -> None:
+    blocks = [*sample_tower(2), *sample_blocks(3, bad=None, scale=1e-3, seed=1)]
+    svg = drawn(blocks)
+    words = re.findall(r'<text class="axis-title"[^>]*>([^<]+)<', svg)
+    assert {"image", "text", "model.visual.blocks", "model.layers"} <= set(words)
+    # The pen is lifted between the streams: two moves in each line, and two areas of each band.
+    assert [path.count("M") for path in re.findall(r'<path class="line local" d="([^"]+)"', svg)] == [1, 1]
+    assert len(re.findall(r'<path class="noise"', svg)) == 2
+    alone = drawn(sample_blocks(3, bad=None, scale=1e-3, seed=1))
+    assert "image" not in re.findall(r'<text class="axis-title"[^>]*>([^<]+)<', alone)
+    told = reading(blocks)
+    assert told.count("On its own stream the target ends") == 2
+    assert "at model.visual.merger" in told
+    assert "at lm_head" in told

@@ -14,17 +14,27 @@ from day0.reports.page.build import build_page, unsourced_blocks
 from day0.reports.page.parts import Block, Group, Table
 from day0.reports.page.text import element_id
 from day0.reports.render import render
+from day0.reports.results_question import results_answer
 from day0.reports.strict_json import plain
 from day0.tasks.numerics.record import Block as Node
 from day0.tasks.numerics.record import FirstFault, NumericsFacts, NumericsRecord
-from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, TaskMetric, Training
+from day0.tasks.numerics.record_parts import (
+    ImageFeatures,
+    ImageResult,
+    Manifest,
+    ReferenceCheck,
+    TaskMetric,
+    Training,
+)
 from support.sample_numerics import (
     metrics,
     optional_parts,
     sample_blocks,
+    sample_images,
     sample_numerics,
     sample_routing,
     sample_self_test,
+    sample_tower,
     sample_training,
 )
 from support.sample_records import EAGER, MODEL, ORT, sample_inventory
@@ -84,7 +94,7 @@ def test_all_parts_stand_on_the_page_with_sources_and_working_links() -> None:
     page = build_page(report_of(everything()))
     assert unsourced_blocks(page) == []
     names = [group.id.rsplit("--", 1)[1] for group in block_of(everything()).groups]
-    assert names == ["routing", "output", "range", "self-test", "precision", "training"]
+    assert names == ["routing", "output", "images", "range", "self-test", "precision", "training"]
     text = Text(render(report_of(everything())))
     assert text.links - set(text.ids) == set()
     assert len(text.ids) == len(set(text.ids))
@@ -375,3 +385,31 @@ def test_a_measure_that_does_not_apply_says_why() -> None:
     block = block_of(sample_numerics(EAGER, blocks=blocks), EAGER)
     cell = block.tables[0].rows[0].cells[7]
     assert (cell.text, cell.title) == ("n/a", "not applicable: too few tokens")
+
+
+# --- images -------------------------------------------------------------------------------------------------
+
+
+def test_images_are_told_picture_by_picture() -> None:
+    blocks = [*sample_tower(3), *sample_blocks(2, bad=None, scale=1e-3, seed=1)]
+    record = sample_numerics(ORT, blocks=blocks, images=sample_images())
+    group = next(group for group in block_of(record).groups if group.title == "Images")
+    assert group.look == "pass"
+    assert group.lead.startswith("5 nodes of vision tower and projector stand among the nodes compared.")
+    (table,) = group.tables
+    assert [row.cells[0].text for row in table.rows] == ["image", "image_aspect"]
+
+
+def test_images_that_are_off_or_did_not_run_say_so() -> None:
+    off = ImageResult(name="image", state="fail", reason="ratio 9 is beyond 5", metrics=metrics(1e-2, 9, 1))
+    record = sample_numerics(ORT, images=ImageFeatures(state="fail", results=[off]))
+    group = next(group for group in block_of(record).groups if group.title == "Images")
+    assert (group.look, "The features of image are off: ratio 9 is beyond 5." in group.lead) == ("fail", True)
+    answer = results_answer(record)
+    assert answer[0] == "partly"
+    assert "the features of image are off" in answer[1]
+    record = sample_numerics(ORT, images=ImageFeatures(reason="the form is not known"))
+    group = next(group for group in block_of(record).groups if group.title == "Images")
+    assert group.lead == "Vision tower and projector were not compared: the form is not known."
+    assert not group.tables
+    assert not any(group.title == "Images" for group in block_of(sample_numerics(ORT)).groups)

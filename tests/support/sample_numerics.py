@@ -20,6 +20,8 @@ from day0.tasks.numerics.record import (
 )
 from day0.tasks.numerics.record_parts import (
     BugResult,
+    ImageFeatures,
+    ImageResult,
     Manifest,
     Precision,
     PrecisionRow,
@@ -232,7 +234,37 @@ def optional_parts() -> dict[str, Any]:
         "self_test": sample_self_test(),
         "precision": sample_precision(),
         "training": sample_training(),
+        "images": sample_images(),
     }
+
+
+def sample_images(**changes: Any) -> ImageFeatures:
+    """Two calls with pictures, both as near as rounding allows."""
+    named = [
+        ("image", "a picture", "112 x 168 pixels, 8 x 12 patches", 24),
+        ("image_aspect", "other sizes", "224 x 56 pixels, 16 x 4 patches", 16),
+    ]
+    results = [
+        ImageResult(
+            name=name, purpose=why, shown=shown, tokens=tokens, state="pass", metrics=metrics(4e-3, 1.1, 0.2)
+        )
+        for name, why, shown, tokens in named
+    ]
+    return ImageFeatures(state="pass", results=results).model_copy(update=changes)
+
+
+def sample_tower(count: int, **changes: Any) -> list[Block]:
+    """Nodes of a vision tower and its projector, as they stand before those of the text."""
+    names = [("model.visual.patch_embed", "vision")]
+    names += [(f"model.visual.blocks.{index}", "vision") for index in range(count)]
+    names += [("model.visual.merger", "projector")]
+    return [
+        Block(
+            name=name, role=role, local=metrics(3e-3, 0.9, 0.1), propagated=metrics(4e-3, 1.0, 0.1),
+            growth=1.0, verdict="pass",
+        ).model_copy(update=changes)
+        for name, role in names
+    ]  # fmt: skip
 
 
 def sample_numerics(

@@ -106,15 +106,19 @@ def with_images(question: Question, case: Case, target: Target, text: Comparison
 
 
 def _without(skeleton: Skeleton, text: Comparison, reason: str) -> Images:
-    """Says of the nodes of the tower why they were not compared."""
+    why = f"{NO_TEXT}, and no image ran: {reason}"
+    return Images(replace(text, nodes=_said(skeleton, text.nodes, why)), ImageFeatures(reason=reason))
+
+
+def _said(skeleton: Skeleton, nodes: Sequence[NodeFacts], reason: str) -> list[NodeFacts]:
+    """Says of the nodes of tower and projector that text does not reach why they were not compared."""
     apart = {node.name for node in skeleton.nodes if not node.called and node.role in _TOWER}
-    nodes = [
-        replaced(facts, reason=f"{NO_TEXT}, and no image ran: {reason}")
+    return [
+        facts.model_copy(update={"block": facts.block.model_copy(update={"reason": reason})})
         if facts.block.name in apart and facts.block.reason == NO_TEXT
         else facts
-        for facts in text.nodes
+        for facts in nodes
     ]
-    return Images(replace(text, nodes=nodes), ImageFeatures(reason=reason))
 
 
 def _compared(
@@ -131,8 +135,9 @@ def _compared(
         for node in _left(case.skeleton, skeleton)
     ]
     about = {facts.block.name for facts in (*known, *rest)} | _covered(case.skeleton, skeleton)
+    left = [facts for facts in text.nodes if facts.block.name not in about]
     return Images(
-        text=replace(text, nodes=[facts for facts in text.nodes if facts.block.name not in about]),
+        text=replace(text, nodes=_said(case.skeleton, left, NO_IMAGE)),
         facts=features,
         comparison=replace(
             walked,
@@ -155,11 +160,6 @@ def renamed(facts: NodeFacts) -> NodeFacts:
             "unseen": tuple(NAMES.get(name, name) for name in facts.unseen),
         }
     )
-
-
-def replaced(facts: NodeFacts, *, reason: str) -> NodeFacts:
-    """Facts with another reason."""
-    return facts.model_copy(update={"block": facts.block.model_copy(update={"reason": reason})})
 
 
 def _parameters(node: Node) -> set[str]:

@@ -17,7 +17,7 @@ from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.skeleton import build_skeleton
 from day0.tasks.job import NumericsOptions
-from day0.tasks.numerics.images.image_compare import Images, with_images
+from day0.tasks.numerics.images.image_compare import NO_IMAGE, Images, with_images
 from day0.tasks.numerics.images.image_findings import image_findings
 from day0.tasks.numerics.measure import measure_numerics
 from day0.tasks.numerics.question import Question
@@ -110,6 +110,11 @@ def test_a_clean_target_passes_at_every_node_of_tower_and_projector(
     # What holds the tower's parameters is named once, as finely as it was compared.
     left = {facts.block.name for facts in images.text.nodes}
     assert not any(known == one or known.startswith(f"{one}.") for one in left for known in found)
+    apart = {facts.block.name: facts.block.reason for facts in images.text.nodes}
+    if name == "mllama":  # nothing runs its tower and projector together, and layers between need both
+        assert apart.pop("model.language_model.layers.1") == NO_TEXT
+        assert apart.pop("model.multi_modal_projector") == NO_IMAGE
+    assert not apart
 
 
 @pytest.mark.parametrize(
