@@ -13,7 +13,7 @@ from torch import Tensor
 
 from day0.adapters.base.checkpoint import Checkpoint
 from day0.adapters.base.errors import CheckpointError, Day0Error
-from day0.adapters.base.skeleton import Node, Skeleton
+from day0.adapters.base.skeleton import Node, Skeleton, path_inside
 from day0.adapters.base.target import Call, Paused
 from day0.adapters.models.narrow_weights import large_matrices, restore, widen_as_used
 from day0.adapters.models.router_scores import RouterScores
@@ -289,10 +289,10 @@ def loose_weights(skeleton: Skeleton, checkpoint: Checkpoint) -> dict[str, Tenso
     containers = [
         node
         for node in skeleton.nodes
-        if not node.called and any(name.startswith(f"{node.name}.") for name in called)
+        if not node.called and any(name.startswith(path_inside(node.name, "")) for name in called)
     ]
     return {
-        f"{node.name}.{name}": tensor
+        path_inside(node.name, name): tensor
         for node in containers
         for name, tensor in read_weights(node, resolve_weights(node, checkpoint)).items()
     }

@@ -28,6 +28,11 @@ class WeightRecipe(Value):
     shape: Sequence[int]
 
 
+def path_inside(path: str, name: str) -> str:
+    """Full name of what is called `name` inside the module at `path`; empty stands for the model itself."""
+    return f"{path}.{name}" if path else name
+
+
 class StateSize(Value):
     """What a node keeps between calls, in elements.
 

@@ -176,6 +176,8 @@ def _are_experts(module: Any) -> bool:
 
 def state_size(config: Any, node: TracedNode) -> StateSize:
     """What the node keeps between calls, read off the cache that one traced prefill left."""
+    if not node.cached:
+        return StateSize()
     per_token = per_sequence = window = 0
     kinds: set[str] = set()
     latent = bool(getattr(config.get_text_config(), "kv_lora_rank", None))

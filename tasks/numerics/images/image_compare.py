@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from day0.adapters.base.errors import CheckpointError, SkeletonError, SourceError
 from day0.adapters.base.image_skeleton import ImageSkeleton
-from day0.adapters.base.skeleton import Node, Skeleton
+from day0.adapters.base.skeleton import Node, Skeleton, path_inside
 from day0.adapters.base.target import Target
 from day0.adapters.models.forward_arguments import forward_takes
 from day0.adapters.models.image_inputs import PIXELS_NAMES
@@ -131,7 +131,7 @@ def _compared(
     called = {node.name for node in skeleton.nodes if node.called}
     known = [renamed(facts) for facts in walked.nodes if facts.block.name in called]
     rest = [
-        not_compared(node, BETWEEN if _holds(node, called) else NO_IMAGE)
+        not_compared(_named(node), BETWEEN if _holds(node, called) else NO_IMAGE)
         for node in _left(case.skeleton, skeleton)
     ]
     about = {facts.block.name for facts in (*known, *rest)} | _covered(case.skeleton, skeleton)
@@ -163,7 +163,7 @@ def renamed(facts: NodeFacts) -> NodeFacts:
 
 
 def _parameters(node: Node) -> set[str]:
-    return {f"{node.name}.{name}" for name in (*node.weights, *node.missing)}
+    return {path_inside(node.name, name) for name in (*node.weights, *node.missing)}
 
 
 def _uncalled(text: Skeleton) -> dict[str, set[str]]:
@@ -189,5 +189,10 @@ def _left(text: Skeleton, image: Skeleton) -> list[Node]:
     ]
 
 
+def _named(node: Node) -> Node:
+    """What lies in the model itself has the name of its first parameter."""
+    return node if node.name else node.model_copy(update={"name": next(iter(node.weights))})
+
+
 def _holds(node: Node, called: set[str]) -> bool:
-    return any(name.startswith(f"{node.name}.") for name in called)
+    return any(name.startswith(path_inside(node.name, "")) for name in called)
