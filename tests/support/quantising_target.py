@@ -79,7 +79,7 @@ class QuantisingTarget(InProcessTarget):
 
     Args:
         text: the target, e.g. `quantising@cpu/fp8_e4m3?experts=eager`.
-        kernel: of all its linear layers but routers and head.
+        kernel: of all its linear layers but routers, head and those with fewer than 16 inputs or outputs.
         bug: in one of them.
         claims: dtypes for weights that it names.
         capabilities: that it claims.
@@ -144,7 +144,8 @@ class _Linear(TorchFunctionMode):
         values, weight = args[0], args[1]
         bias = args[2] if len(args) > 2 else given.get("bias")
         name = self._name(weight)
-        if not name or name.startswith("lm_head") or ".gate." in name:
+        small = min(weight.shape) < 16
+        if not name or small or name.startswith("lm_head") or ".gate." in name:
             return func(*args, **given)
         bug = self._bug.kind if self._bug is not None and self._bug.hits(name, weight) else ""
         return self._kernel(values, weight, bias, bug)
