@@ -81,13 +81,13 @@ def stock_logits(
         command: argv of the process.
         progress: told every second that it goes on.
     """
-    name = f"{_transformers()} from_pretrained fp32 eager"
-    reason = _not_possible(release, skeleton, len(tokens), memory)
+    name = f"{transformers_name()} from_pretrained fp32 eager"
+    reason = not_possible(release, skeleton, len(tokens), memory)
     if reason:
         return StockLogits(None, reason, name)
     with tempfile.TemporaryDirectory(prefix="day0-stock-") as work:
         try:
-            folder = _folder(release, Path(work) / "release")
+            folder = laid_out(release, Path(work) / "release")
         except (SourceError, CheckpointError, OSError) as error:
             return StockLogits(None, f"its files cannot be laid out: {error}", name)
         question = {
@@ -115,9 +115,9 @@ def fp32_bytes(skeleton: Skeleton) -> int:
     return total
 
 
-def _not_possible(release: Release, skeleton: Skeleton, length: int, memory: int) -> str:
+def not_possible(release: Release, skeleton: Skeleton, length: int, memory: int) -> str:
     """Why the process need not be started; empty where it may succeed."""
-    if not _transformers():
+    if not transformers_name():
         return "transformers is not installed"
     if release.source is None or release.checkpoint.format != "safetensors":
         return f"from_pretrained is asked for safetensors only, the release is {release.checkpoint.format}"
@@ -137,7 +137,7 @@ def _vocabulary(config: Mapping[str, Any]) -> int:
     return max((size for size in sizes if type(size) is int), default=0)
 
 
-def _folder(release: Release, folder: Path) -> Path:
+def laid_out(release: Release, folder: Path) -> Path:
     """A folder with the release's config, cleaned, and links to its weights: no code and no pickle in it."""
     assert release.source is not None
     folder.mkdir()
@@ -168,7 +168,8 @@ def _read(answer: Any, file: Path, length: int, name: str) -> StockLogits:
     return StockLogits(torch.frombuffer(raw, dtype=torch.float32).reshape(shape), "", name)
 
 
-def _transformers() -> str:
+def transformers_name() -> str:
+    """What is installed, e.g. `transformers 5.24.0`; empty where it is not."""
     try:
         return f"transformers {version('transformers')}"
     except PackageNotFoundError:

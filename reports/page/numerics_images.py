@@ -62,7 +62,10 @@ def _lead(images: ImageFeatures, nodes: int) -> str:
         told = "the features that the text takes in are as near to the reference's as rounding allows"
     else:
         told = f"of {listed([result.name for result in open_])} nothing is known: {open_[0].reason}"
-    return f"{sentence(compared)} {sentence(told)}"
+    check = images.reference_check
+    word = {"pass": "The reference's own features were checked", "fail": "The reference's own are wrong"}
+    checked = f"{word.get(check.state, 'Nothing shows that the reference is right here')}: {check.detail}"
+    return f"{sentence(compared)} {sentence(told)}" + (f" {sentence(checked)}" if check.detail else "")
 
 
 def _row(ledger: Ledger, images: ImageFeatures, place: int) -> Row:

@@ -168,7 +168,7 @@ def _walked(
         *check_findings(check, question.release.model),
         *(finding for part in images.parts for finding in _compared(question, target, part, images.skeleton)),
         *left_out_findings(given.left_out, images.dropped),
-        *image_findings(images.facts, str(target.spec)),
+        *image_findings(images.facts, str(target.spec), question.release.model),
         *further.findings,
     ]
     return made, findings

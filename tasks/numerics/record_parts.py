@@ -56,6 +56,24 @@ class Metrics(Value):
     not_applicable: Mapping[str, str] = {}
 
 
+class ReferenceCheck(Value):
+    """Whether the reference itself can be trusted.
+
+    Attributes:
+        state: `pass`, `fail` or `unverified`.
+        method: `from_pretrained`, `likelihood`, `samples` or `none`; several with a comma.
+        detail: what was measured, in a sentence.
+        value: largest relative difference of the logits (from_pretrained) or nats per token (likelihood).
+        limit: that it was held against.
+    """
+
+    state: str = "unverified"
+    method: str = "none"
+    detail: str = ""
+    value: Number = "NaN"
+    limit: Number = "NaN"
+
+
 class ImageResult(Value):
     """The features of some images on the target's own stream: what the text would take of them.
 
@@ -85,11 +103,13 @@ class ImageFeatures(Value):
         state: `pass`, `fail` or `unverified`.
         results: one for each call with images.
         reason: why no image was compared, else empty.
+        reference_check: whether the reference's own features can be trusted.
     """
 
     state: str = "unverified"
     results: Sequence[ImageResult] = ()
     reason: str = ""
+    reference_check: ReferenceCheck = ReferenceCheck()
 
 
 class Routing(Value):
@@ -127,24 +147,6 @@ class Routing(Value):
     reference_imbalance: Number = "NaN"
     experts: int = 0
     reason: str = ""
-
-
-class ReferenceCheck(Value):
-    """Whether the reference itself can be trusted.
-
-    Attributes:
-        state: `pass`, `fail` or `unverified`.
-        method: `from_pretrained`, `likelihood`, `samples` or `none`; several with a comma.
-        detail: what was measured, in a sentence.
-        value: largest relative difference of the logits (from_pretrained) or nats per token (likelihood).
-        limit: that it was held against.
-    """
-
-    state: str = "unverified"
-    method: str = "none"
-    detail: str = ""
-    value: Number = "NaN"
-    limit: Number = "NaN"
 
 
 class TaskMetric(Value):

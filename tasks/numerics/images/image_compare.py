@@ -22,6 +22,7 @@ from ..record_parts import ImageFeatures
 from ..walk.case import Case
 from ..walk.lockstep import NO_TEXT, Comparison, compare_model
 from ..walk.node import NodeFacts, not_compared
+from .image_check import check_images
 from .image_features import features_of
 from .image_passes import IMAGE, NAMES, image_case
 
@@ -102,7 +103,7 @@ def with_images(question: Question, case: Case, target: Target, text: Comparison
         return _without(skeleton, text, error.message)
     if found.skeleton is None:
         return _without(skeleton, text, found.reason)
-    return _compared(case, target, text, found, found.skeleton)
+    return _compared(question, case, target, text, found, found.skeleton)
 
 
 def _without(skeleton: Skeleton, text: Comparison, reason: str) -> Images:
@@ -122,12 +123,12 @@ def _said(skeleton: Skeleton, nodes: Sequence[NodeFacts], reason: str) -> list[N
 
 
 def _compared(
-    case: Case, target: Target, text: Comparison, found: ImageSkeleton, skeleton: Skeleton
+    question: Question, case: Case, target: Target, text: Comparison, found: ImageSkeleton, skeleton: Skeleton
 ) -> Images:
     images = image_case(case, skeleton, found.calls)
     nodes = TargetNodes(target, skeleton, case.dtype)
     walked = compare_model(images, nodes, [FirstFaults(target, images)])
-    features = features_of(walked, found.calls, case.dtype)
+    features = features_of(walked, found.calls, case.dtype, check_images(question, images, walked))
     called = {node.name for node in skeleton.nodes if node.called}
     known = [renamed(facts) for facts in walked.nodes if facts.block.name in called]
     rest = [

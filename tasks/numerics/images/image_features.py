@@ -16,7 +16,7 @@ from ... import thresholds
 from ..measures.judge import judge_all
 from ..measures.values import WrongOutput, distances
 from ..prompts.passes import MAIN
-from ..record_parts import ImageFeatures, ImageResult, Metrics
+from ..record_parts import ImageFeatures, ImageResult, Metrics, ReferenceCheck
 from ..walk.forwards import NOISE, OWN, REFERENCE
 from ..walk.lockstep import Comparison
 from .image_passes import ASPECT, NAMES, PURPOSES, shown
@@ -24,13 +24,16 @@ from .image_passes import ASPECT, NAMES, PURPOSES, shown
 _ENDED = "the target's own stream ended before the features"
 
 
-def features_of(comparison: Comparison, calls: Sequence[ImageCall], dtype: str) -> ImageFeatures:
+def features_of(
+    comparison: Comparison, calls: Sequence[ImageCall], dtype: str, check: ReferenceCheck
+) -> ImageFeatures:
     """How far the features are off on each call's images, and whether rounding adds up to that.
 
     Args:
         comparison: of the walk on images.
         calls: that it ran, in its order.
         dtype: short name of the target's precision.
+        check: whether the reference's features can be trusted.
     """
     results = []
     for name, call in zip((MAIN, ASPECT), calls, strict=False):
@@ -41,7 +44,7 @@ def features_of(comparison: Comparison, calls: Sequence[ImageCall], dtype: str) 
         results.append(result.model_copy(update=known))
     off = [result for result in results if result.state == "fail"]
     state = "fail" if off else "pass" if any(result.state == "pass" for result in results) else "unverified"
-    return ImageFeatures(state=state, results=results)
+    return ImageFeatures(state=state, results=results, reference_check=check)
 
 
 def _measured(streams: Mapping[str, Any], dtype: str, why: str) -> ImageResult:

@@ -15,3 +15,4 @@ def checked_reference(monkeypatch: pytest.MonkeyPatch) -> None:
         return ReferenceCheck(state="pass", method="from_pretrained", detail="as the test says")
 
     monkeypatch.setattr("day0.tasks.numerics.trust.reference_trust.check_reference", check)
+    monkeypatch.setattr("day0.tasks.numerics.images.image_compare.check_images", check)

@@ -105,7 +105,7 @@ def test_a_clean_target_passes_at_every_node_of_tower_and_projector(
     assert images.facts is not None
     assert {result.state for result in images.facts.results} == {"pass"}
     assert all(result.tokens and result.metrics for result in images.facts.results)
-    assert not image_findings(images.facts, "t")
+    assert not image_findings(images.facts, "t", "m")
     assert set(images.signatures) == set(found) - shared
     # What holds the tower's parameters is named once, as finely as it was compared.
     left = {facts.block.name for facts in images.text.nodes}
@@ -136,7 +136,7 @@ def test_a_fault_of_one_node_is_named_there_and_seen_in_the_features(
     assert set(found.values()) <= {"pass", "inherited", "fail"}
     assert images.facts is not None
     assert images.facts.state == "fail"
-    assert [finding.code for finding in image_findings(images.facts, "t")] == ["NUM033"]
+    assert [finding.code for finding in image_findings(images.facts, "t", "m")] == ["NUM033"]
 
 
 def test_an_epsilon_of_another_size_is_found_down_to_its_norm_in_fp32(model: Get, tmp_path: Path) -> None:
