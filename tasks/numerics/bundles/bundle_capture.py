@@ -167,7 +167,7 @@ def _head(
         prompt=question.prompt,
         prompt_tokens=case.tokens.prompt,
         said=case.tokens.said,
-        passes=[SpanPass(**vars(step)) for step in case.passes],
+        passes=[SpanPass.of(step) for step in case.passes],
         left_out=dict(left_out),
         calls=recorder.writer.calls,
         check=check.model_dump(mode="json"),

@@ -51,7 +51,7 @@ def spread_locally(case: Case, how: Spread, span: Span) -> int:
             )
 
     compare_model(replace(case, step="reference"), None, record=note)
-    passes = [SpanPass(**vars(step)) for step in case.passes]
+    passes = [SpanPass.of(step) for step in case.passes]
     spans = [
         span.model_copy(update={"calls": part, "passes": passes, "memory": span.memory // how.count})
         for part in pieces(calls, how.count)

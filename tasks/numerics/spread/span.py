@@ -10,7 +10,7 @@ from ..prompts.passes import Pass
 
 
 class SpanPass(Value):
-    """One forward, see `day0.tasks.numerics.prompts.passes.Pass`."""
+    """One forward on tokens, see `day0.tasks.numerics.prompts.passes.Pass`."""
 
     name: str
     ids: Sequence[Sequence[int]]
@@ -18,6 +18,11 @@ class SpanPass(Value):
     positions: Sequence[Sequence[int]] | None = None
     cached: int = 0
     alone: bool = False
+
+    @classmethod
+    def of(cls, step: Pass) -> SpanPass:
+        """The description of a pass."""
+        return cls(**{name: getattr(step, name) for name in cls.model_fields})
 
     def as_pass(self) -> Pass:
         """The pass that it describes."""

@@ -25,6 +25,7 @@ from day0.tasks.numerics.measure import measure_numerics
 from day0.tasks.numerics.question import Question
 from day0.tasks.numerics.record import NumericsRecord
 from support.in_process_target import InProcessTarget, scaled
+from support.quantising_target import Kernel, QuantisingTarget
 from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
@@ -70,6 +71,27 @@ def test_against_a_bundle_a_target_is_judged_as_against_the_reference(
         assert given.facts.reference.endswith("captured")
         assert given.facts.reference_check.state == "pass"
         assert given.verdict == walked.verdict
+
+
+def test_against_a_bundle_for_fp8_the_modelled_noise_is_that_of_the_walk(
+    model: TinyRelease, tmp_path: Path
+) -> None:
+    path = tmp_path / "fp8.day0ref"
+    head = capture_bundle(question(model, tmp_path / "capture"), "fp8_e4m3", {}, path)
+    assert (head.dtype, head.precision, head.computes_in) == ("bf16", "fp8_e4m3", "fp8_e4m3")
+
+    def target() -> QuantisingTarget:
+        return QuantisingTarget("quantising@cpu/fp8_e4m3?experts=eager", Kernel("fp8_e4m3"))
+
+    walked = measured(question(model, tmp_path / "walk"), target())
+    with opened_bundle(str(path), model.release, "fp8_e4m3", "Four words are here") as bundle:
+        given = measured(question(model, tmp_path / "bundle", bundle), target())
+    assert given.facts.blocks == walked.facts.blocks
+    assert given.facts.noise == walked.facts.noise
+    assert [finding.code for finding in given.findings if finding.code == "NUM032"] == ["NUM032"]
+    with pytest.raises(InputError) as refused:
+        opened_bundle(str(path), model.release, "bf16", "Four words are here")
+    assert refused.value.code == "E196"
 
 
 def test_what_is_known_of_a_target_is_not_asked_again(model: TinyRelease, file: Path, tmp_path: Path) -> None:
