@@ -50,15 +50,22 @@ def build_image_skeleton(release: Release) -> ImageSkeleton:
     path = features_path(built.model) or tower_path(built.model)
     if not path:
         return ImageSkeleton(reason=f"{built.architecture} has no function that takes an image alone")
+    try:
+        return _built(built, path, release)
+    except Exception as error:  # third-party model code on arbitrary configs
+        why = f"what {built.architecture} makes of an image cannot be traced: {words_of(error, 300)}"
+        return ImageSkeleton(reason=why)
+
+
+def _built(built: BuiltModel, path: str, release: Release) -> ImageSkeleton:
     tracer = _Tracer(built.model, path)
     found = tracer.first()
     if isinstance(found, str):
-        return ImageSkeleton(
-            reason=f"{built.architecture} takes an image in none of the forms tried: {found}"
-        )
+        why = f"{built.architecture} takes an image in none of the forms tried: {found}"
+        return ImageSkeleton(reason=why)
     call, image, traced = found
     weights = map_weights(built.model, release.checkpoint.tensors, release.config)
-    others = tracer.other(call, image) if tracer.free(call, image) else []
+    others = tracer.other(call, image, traced) if tracer.free(call, image) else []
     return ImageSkeleton(
         skeleton=_skeleton(built, path, {node.name: node for node in traced}, weights, release),
         calls=[call, *others],
@@ -130,8 +137,11 @@ class _Tracer:
         """Whether the size is one that was chosen here, and not the only one that the config names."""
         return tells_patches(call.arguments) or image in modest_images(self.model, self.model.config)
 
-    def other(self, call: ImageCall, image: Image) -> list[ImageCall]:
-        """A call with other sizes and aspect ratios, where the function takes it; else none."""
+    def other(self, call: ImageCall, image: Image, first: Sequence[TracedNode]) -> list[ImageCall]:
+        """A call with other sizes and aspect ratios, where the function takes it; else none.
+
+        It has to call the same nodes as often, since all passes of a walk are at one node at a time.
+        """
         for rows, columns in OTHER_GRIDS:
             size = resized(image, rows, columns)
             if size is None:
@@ -142,7 +152,8 @@ class _Tracer:
             alone = [[size, packed], [size]] if packed and _packs(call, image) else [[size]]
             for images in alone:
                 made = call.model_copy(update={"images": [_shape(one) for one in images]})
-                if not isinstance(self._traced(made, images), str):
+                traced = self._traced(made, images)
+                if not isinstance(traced, str) and _calls(traced) == _calls(first):
                     return [made]
         return []
 
@@ -192,6 +203,10 @@ class _Tracer:
             oracle,
             (oracle.creation(), torch.device("meta") if on_meta else nullcontext()),
         )
+
+
+def _calls(traced: Sequence[TracedNode]) -> list[tuple[str, int]]:
+    return [(node.name, node.calls) for node in traced]
 
 
 def _on_meta(call: ImageCall, images: Sequence[Image]) -> dict[str, Any]:
