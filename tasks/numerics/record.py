@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 STAGE = "numerics"
-STAGE_VERSION = 3
+STAGE_VERSION = 4
 
 
 class Block(Value):
