@@ -147,7 +147,8 @@ def test_an_epsilon_of_another_size_is_found_down_to_its_norm_in_fp32(model: Get
     def changed(job: Any) -> Any:
         modules = loaded(job)
         if job.node == node:
-            modules.module(node).layer_norm1.eps = 1e-3
+            norm: Any = modules.module(node).get_submodule("layer_norm1")
+            norm.eps = 1e-3
         return modules
 
     target._stack.loaded = changed  # type: ignore[method-assign]  # the seam of this test
