@@ -63,13 +63,15 @@ def capture(
                     "bytes": size,
                     "model": head.model,
                     "reference": head.reference,
-                    "dtype": head.dtype,
+                    "dtype": head.computes_in,
                     "calls": len(head.calls),
                     "prompts": [step.name for step in head.passes],
                     "left_out": dict(head.left_out),
                 },
             )
         else:
-            data.write(f"{path}: {head.reference} for targets in {head.dtype}, {len(head.calls)} calls, ")
+            data.write(
+                f"{path}: {head.reference} for targets in {head.computes_in}, {len(head.calls)} calls, "
+            )
             data.write(f"{size / 2**20:.1f} MiB\n")
     return 0

@@ -23,6 +23,7 @@ from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import Generation, Target, TargetDescription
 from day0.adapters.base.workaround import Chosen
 
+from ..carrier import carrier_of
 from ..confirmed import confirmed
 from ..cut import Cut, cut_release, write_cut
 from ..finding import Finding, Subject, make_finding
@@ -83,7 +84,7 @@ def measure_minimal(question: Question, target: Target, description: TargetDescr
     began = time.perf_counter()
     spec = str(target.spec)
     repro = f"day0 minimal {question.release.model} --target '{spec}'"
-    dtype = target.spec.dtype or question.skeleton.dtype
+    dtype = carrier_of(target.spec.dtype or question.skeleton.dtype, question.skeleton.dtype)
     tokens = batch(question.skeleton.config)
     runs, loaded, peak = NodeRuns(), _Loaded(), 0
     findings: list[Finding] = []

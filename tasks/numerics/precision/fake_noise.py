@@ -8,11 +8,9 @@ from typing import Any
 
 from day0.adapters.models.quantisation_statement import statement_of
 
-from ..walk.case import REFERENCE_DTYPE
+from ...carrier import WHOLE, carrier_of
 from .fake_precision import BLOCK, Scheme
 from .lowerings import LOWERINGS, Lowering
-
-_HALVES = ("bf16", "fp16")
 
 
 @dataclass(frozen=True)
@@ -38,14 +36,14 @@ def carried(precision: str, stored: str, config: Mapping[str, Any]) -> Carried |
 
     Args:
         precision: short name.
-        stored: of the release; a narrow precision is carried in it where that has 16 bits, else in bf16.
+        stored: dtype of the release.
         config: config.json, for the size of what shares a scale.
     """
-    if precision in REFERENCE_DTYPE:
+    if precision in WHOLE:
         return Carried(precision)
     if precision not in LOWERINGS:
         return None
-    return Carried(stored if stored in _HALVES else "bf16", _as_stated(LOWERINGS[precision], config))
+    return Carried(carrier_of(precision, stored), _as_stated(LOWERINGS[precision], config))
 
 
 def _as_stated(lowering: Lowering, config: Mapping[str, Any]) -> Lowering:

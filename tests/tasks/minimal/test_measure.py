@@ -20,6 +20,7 @@ from day0.adapters.models.skeleton import build_skeleton
 from day0.tasks.minimal.measure import Question, measure_minimal
 from day0.tasks.minimal.record import MinimalRecord
 from support.in_process_target import InProcessTarget, dies, lacks_an_operator
+from support.quantising_target import Kernel, QuantisingTarget
 from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
@@ -166,3 +167,9 @@ def test_other_families_are_cut_and_run(tiny: Tiny, shared: Path, model_type: st
     kinds = {node.kind for node in model.skeleton.nodes if node.role == "layer"}
     assert len({fact.kind for fact in record.facts.nodes if fact.role == "layer"}) == len(kinds)
     assert record.verdict == "pass"
+
+
+def test_a_stack_that_computes_in_fp8_is_sent_sixteen_bits(gemma: TinyRelease, shared: Path) -> None:
+    target = QuantisingTarget("quantising@cpu/fp8_e4m3", Kernel("fp8_e4m3"), capabilities=("fragment",))
+    record = measured(gemma.release, gemma.skeleton, target, shared)
+    assert set(outcomes(record).values()) == {"ran"}
