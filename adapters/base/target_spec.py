@@ -30,7 +30,8 @@ class TargetSpec(Value):
         stack: name of the execution stack, e.g. `eager`.
         device: torch device type, e.g. `cuda`; `cpu` where the grammar leaves it out.
         count: number of devices.
-        dtype: short dtype name of weights and activations, or None: the release's own.
+        dtype: short name of what it computes in, or None: the release's own. Weights and activations have it,
+            too, or 16 bits where it has fewer.
         options: what follows `?`, e.g. `experts=grouped_mm`.
     """
 
