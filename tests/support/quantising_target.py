@@ -7,6 +7,7 @@ numbers themselves are added up and scaled down afterwards.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from day0.adapters.targets.eager import EagerStack
 from day0_worker import NodeRun
 from support.in_process_target import InProcessTarget
 
+_NUMBERS = itertools.count(1)
 _LARGEST = {"fp8_e4m3": 448.0, "fp8_e5m2": 57344.0, "int8": 127.0}
 _FLOAT8 = {"fp8_e4m3": torch.float8_e4m3fn, "fp8_e5m2": torch.float8_e5m2}
 
@@ -94,11 +96,12 @@ class QuantisingTarget(InProcessTarget):
         capabilities: Sequence[str] = ("fragment", "parts"),
     ) -> None:
         self._kernel, self._bug, self._claims = kernel, bug, claims
+        self._number = next(_NUMBERS) if bug is not None else 0
         super().__init__(text, capabilities=capabilities)
 
     def describe(self) -> TargetDescription:
         said = {"weights": self._claims, "activations": ["bf16"], "collectives": []}
-        exact = {"kernel": str(self._kernel), "bug": str(id(self._bug))}
+        exact = {"kernel": str(self._kernel), "bug": str(self._number)}
         fingerprint = Fingerprint(family="quantising", exact=exact)
         return super().describe().model_copy(update={"dtypes": said, "fingerprint": fingerprint})
 

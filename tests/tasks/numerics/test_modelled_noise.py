@@ -87,6 +87,9 @@ def test_a_right_stack_passes_and_the_record_says_that_its_noise_is_modelled(
     assert said.severity == "info"
     assert record.facts.noise in said.message
     assert record.facts.decode is not None
+    second = QuantisingTarget(str(target.spec), kernel)
+    assert measured(wide(family), second).facts_digest == record.facts_digest
+    assert second.runs == []
 
 
 def test_its_noise_is_that_of_the_precision_where_matrices_are_lowered_and_of_bf16_elsewhere(
