@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,9 @@ import torch
 from .image_inputs import PIXELS_NAMES
 
 FUNCTION = "get_image_features"
+_PROJECTORS = ("multi_modal_projector", "visual_projection")
+"""Modules that some forwards call on what comes out of the tower, and no function besides."""
+_THEN = " > "
 _TEXT = frozenset({"input_ids", "inputs_embeds"})
 _FURTHER = ("deepstack_features",)
 """Features beside the pooled ones that go into layers of the text."""
@@ -41,11 +45,30 @@ def tower_path(model: Any) -> str:
     return ""
 
 
+def projectors_of(model: Any) -> list[str]:
+    """Paths of modules that bear a projector's name, in order."""
+    return [name for name, _ in model.named_modules() if name.rpartition(".")[2] in _PROJECTORS]
+
+
+def followed_by(path: str, projector: str) -> str:
+    """Path of the function at `path` followed by a module on the features that it makes."""
+    return f"{path}{_THEN}{projector}"
+
+
 def function_at(model: Any, path: str) -> Callable[..., Any]:
-    """The function at a path, e.g. `model.get_image_features`."""
-    owner, _, name = path.rpartition(".")
+    """The function at a path, e.g. `model.get_image_features`, or at one that `followed_by` made."""
+    first, _, projector = path.partition(_THEN)
+    owner, _, name = first.rpartition(".")
     found: Callable[..., Any] = getattr(model.get_submodule(owner), name)
-    return found
+    if not projector:
+        return found
+    last = model.get_submodule(projector)
+
+    @functools.wraps(found)
+    def projected(**inputs: Any) -> Any:
+        return [last(tensor) for tensor in feature_tensors(found(**inputs))]
+
+    return projected
 
 
 def feature_tensors(output: Any) -> list[torch.Tensor]:

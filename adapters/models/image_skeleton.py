@@ -17,7 +17,7 @@ from ..base.skeleton import Node, Skeleton
 from . import nodes
 from .architecture import BuiltModel, build_meta_model, declared_dtype
 from .image_arguments import arguments_about
-from .image_features import features_path, function_at, tower_path
+from .image_features import features_path, followed_by, function_at, projectors_of, tower_path
 from .image_inputs import (
     PIXELS_NAMES,
     Image,
@@ -64,10 +64,11 @@ def _built(built: BuiltModel, path: str, release: Release) -> ImageSkeleton:
         why = f"{built.architecture} takes an image in none of the forms tried: {found}"
         return ImageSkeleton(reason=why)
     call, image, traced = found
+    tracer, traced = tracer.with_projector(call, image, traced)
     weights = map_weights(built.model, release.checkpoint.tensors, release.config)
     others = tracer.other(call, image, traced) if tracer.free(call, image) else []
     return ImageSkeleton(
-        skeleton=_skeleton(built, path, {node.name: node for node in traced}, weights, release),
+        skeleton=_skeleton(built, tracer.path, {node.name: node for node in traced}, weights, release),
         calls=[call, *others],
     )
 
@@ -133,6 +134,19 @@ class _Tracer:
                     break  # there is nothing optional to leave out
         return failures[0] if failures else "nothing that cuts pixels into patches was found"
 
+    def with_projector(
+        self, call: ImageCall, image: Image, first: list[TracedNode]
+    ) -> tuple[_Tracer, list[TracedNode]]:
+        """The same with the projector after it, where the function leaves that to the forward."""
+        called = {node.name for node in first}
+        for projector in projectors_of(self.model):
+            if not any(name == projector or name.startswith(f"{projector}.") for name in called):
+                longer = _Tracer(self.model, followed_by(self.path, projector))
+                traced = longer._traced(call, [image])
+                if not isinstance(traced, str):
+                    return longer, traced
+        return self, first
+
     def free(self, call: ImageCall, image: Image) -> bool:
         """Whether the size is one that was chosen here, and not the only one that the config names."""
         return tells_patches(call.arguments) or image in modest_images(self.model, self.model.config)
@@ -163,7 +177,8 @@ class _Tracer:
         yield from images_for(self.model, config)
 
     def _call(self, images: Sequence[Image], *, optional: bool) -> ImageCall:
-        given = inputs_for(function_at(self.model, self.path), images[0], torch.bfloat16, optional=optional)
+        features = function_at(self.model, self.path)
+        given = inputs_for(features, images[0], torch.bfloat16, optional=optional)
         names = [name for name in given if name not in PIXELS_NAMES]
         pixels = next(name for name in given if name in PIXELS_NAMES)
         return ImageCall(images=[_shape(one) for one in images], pixels=pixels, arguments=names)
@@ -174,14 +189,17 @@ class _Tracer:
         failure = ""
         for on_meta in (False, True):
             for answer in (True, False):
+                oracle = KnownValues(answer)
                 try:
-                    traced = self._attempt(call, images, containers, KnownValues(answer), on_meta=on_meta)
+                    traced = self._attempt(call, images, containers, oracle, on_meta=on_meta)
                 except Exception as error:  # third-party model code on arbitrary configs
                     failure = failure or words_of(error, 300)
-                    continue
+                    traced = []
                 if traced:
                     return traced
                 failure = failure or "it calls no module with weights"
+                if not oracle.consulted:
+                    break  # the other answer would lead to the same
         return failure
 
     def _attempt(

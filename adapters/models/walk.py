@@ -6,7 +6,6 @@ import inspect
 import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,8 +48,7 @@ class Glue:
         except StackError as error:
             raise SkeletonError(str(error), code="E401") from error
         self._local = threading.local()
-        self._apart = bool(skeleton.entry)
-        self._function: Any = function_at(self.model, skeleton.entry) if self._apart else self.model
+        self._function: Any = function_at(self.model, skeleton.entry) if skeleton.entry else self.model
         called = [node.name for node in skeleton.nodes if node.called]
         for name in called:
             self._hollow(name)
@@ -61,7 +59,7 @@ class Glue:
     def forward(self, walk: Walk, inputs: Mapping[str, Any]) -> Any:
         """One forward in the calling thread on behalf of a walk."""
         self._local.walk = walk
-        with torch.no_grad(), _OnTheHost() if self._apart else nullcontext():
+        with torch.no_grad(), _OnTheHost():
             return self._function(**inputs)
 
     @property
@@ -246,7 +244,7 @@ class Walk:
 
 
 class _OnTheHost(TorchFunctionMode):
-    """Tensors that are not there are said to lie on the CPU, so that glue makes its own where nodes' are."""
+    """Tensors that are not there are said to lie on the CPU, so that glue makes and moves its own there."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -53,6 +53,10 @@ VISION: dict[str, dict[str, Any]] = {
         "scale_factor": 2, "image_token_id": 120,
         "text_config": {**_TEXT, "model_type": "llama"}, "vision_config": _TOWER,
     },
+    "idefics3": {
+        "scale_factor": 2, "image_token_id": 120,
+        "text_config": {**_TEXT, "model_type": "llama"}, "vision_config": _TOWER,
+    },
     "mistral3": {
         "image_token_index": 120, "image_token_id": 120, "spatial_merge_size": 2,
         "text_config": {**_TEXT, "model_type": "mistral"},
