@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ROOMS  := flows reports tasks adapters templates testing
+# Tests of one file share what they build. Two at a time, each on one thread: more threads wait for each other.
+JOBS   ?= 2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: install demo test test-all test-device test-engines check format docs lock clean
 
@@ -25,10 +28,10 @@ demo: install
 	$(BIN)/python -m day0.flows.demo
 
 test: install
-	$(BIN)/python -m pytest -m "not slow and not device and not engine"
+	$(PYTEST) -m "not slow and not device and not engine"
 
 test-all: install
-	$(BIN)/python -m pytest -m "slow and not device and not engine"
+	$(PYTEST) -m "slow and not device and not engine"
 
 test-device: install
 	$(BIN)/python -m pytest -m device

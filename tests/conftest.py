@@ -12,7 +12,7 @@ import pytest
 _TESTS = Path(__file__).parent
 sys.path.insert(0, str(_TESTS))
 
-for _name in [name for name in os.environ if name.startswith("DAY0_")]:
+for _name in [name for name in os.environ if name.startswith("DAY0_") or name == "COLUMNS"]:
     del os.environ[_name]
 # Read at import by the libraries concerned, so set before the first test module is loaded.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
