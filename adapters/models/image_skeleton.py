@@ -13,7 +13,7 @@ import torch
 from ..base.errors import words_of
 from ..base.image_skeleton import ImageCall, ImageShape, ImageSkeleton
 from ..base.release import Release
-from ..base.skeleton import Node, Skeleton
+from ..base.skeleton import Skeleton
 from . import nodes
 from .architecture import BuiltModel, build_meta_model, declared_dtype
 from .image_arguments import arguments_about
@@ -77,24 +77,15 @@ def _skeleton(
     built: BuiltModel, path: str, traced: dict[str, TracedNode], weights: WeightMap, release: Release
 ) -> Skeleton:
     tower = _tower(built.model, traced)
-    found = nodes_of(built.model, traced, weights, lambda node: _role(node.name, tower))
     return Skeleton(
         architecture=built.architecture,
         model_type=str(built.model.config.get_text_config().model_type),
         config=built.config,
-        nodes=[_root(node, weights) for node in found],
+        nodes=nodes_of(built.model, traced, weights, lambda node: _role(node.name, tower)),
         dtype=declared_dtype(release.config),
         builder={name: version(name) for name in ("torch", "transformers")},
         entry=path,
     )
-
-
-def _root(node: Node, weights: WeightMap) -> Node:
-    """The node with parameters that lie in the model itself, such as the queries of a resampler."""
-    if node.name:
-        return node
-    own = {name: recipe for name, recipe in weights.recipes.items() if "." not in name}
-    return node.model_copy(update={"weights": own, "missing": [n for n in weights.missing if "." not in n]})
 
 
 def _tower(model: Any, traced: dict[str, TracedNode]) -> str:

@@ -197,17 +197,18 @@ def state_size(config: Any, node: TracedNode) -> StateSize:
     return StateSize(kind=kind, per_token=per_token, per_sequence=per_sequence, window=window)
 
 
-def uncalled(model: Any, called: Mapping[str, TracedNode]) -> list[str]:
-    """Smallest set of paths that holds every parameter no called node holds; lists are taken apart.
+def uncalled(model: Any, called: Mapping[str, TracedNode]) -> dict[str, list[str]]:
+    """Path -> full names of the parameters for which it stands, over all that no called node holds.
 
-    A path that is also a container stands for the parameters which lie directly in it.
+    The paths are as few as can be; lists are taken apart. One that is also a container stands for the
+    parameters which lie directly in it, and the empty one for those that lie in the model itself.
     """
     covered = tuple(f"{name}." for name in called)
-    left = [name for name in model.state_dict() if not name.startswith(covered)]
-    paths: dict[str, None] = {}
-    for name in left:
-        paths[_outermost(model, name, covered)] = None
-    return list(paths)
+    paths: dict[str, list[str]] = {}
+    for name in model.state_dict():
+        if not name.startswith(covered):
+            paths.setdefault(_outermost(model, name, covered), []).append(name)
+    return paths
 
 
 def _outermost(model: Any, parameter: str, covered: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.errors import SkeletonError, words_of
 from ..base.release import Release
-from ..base.skeleton import Node, Skeleton
+from ..base.skeleton import Node, Skeleton, path_inside
 from ..base.values import Anomaly
 from . import nodes
 from .architecture import BuiltModel, build_meta_model, declared_dtype
@@ -66,7 +66,8 @@ def _trace(built: BuiltModel) -> tuple[str, dict[str, TracedNode]]:
 
 
 def _nodes(built: BuiltModel, layers: str, traced: dict[str, TracedNode], weights: WeightMap) -> list[Node]:
-    return nodes_of(built.model, traced, weights, lambda node: nodes.role_of(built.model, node, layers))
+    found = nodes_of(built.model, traced, weights, lambda node: nodes.role_of(built.model, node, layers))
+    return [node for node in found if node.name]
 
 
 def nodes_of(
@@ -84,13 +85,9 @@ def nodes_of(
         role_of: role of a called node.
     """
     called = [_called(model, role_of(node), node, weights) for node in traced.values()]
-    held = {f"{node.name}.{name}" for node in called for name in (*node.weights, *node.missing)}
-    rest = []
-    for path in nodes.uncalled(model, traced):
-        names = [name for name in model.state_dict() if name.startswith(f"{path}.") and name not in held]
-        held.update(names)
-        rest.append(_uncalled(model, path, names, weights))
-    return called + rest
+    return called + [
+        _uncalled(model, path, names, weights) for path, names in nodes.uncalled(model, traced).items()
+    ]
 
 
 def _called(model: Any, role: str, node: TracedNode, weights: WeightMap) -> Node:
@@ -110,7 +107,7 @@ def _called(model: Any, role: str, node: TracedNode, weights: WeightMap) -> Node
 
 
 def _uncalled(model: Any, path: str, names: Sequence[str], weights: WeightMap) -> Node:
-    inside = [name.removeprefix(f"{path}.") for name in names]
+    inside = [name.removeprefix(path_inside(path, "")) for name in names]
     return Node(
         name=path,
         role=nodes.uncalled_role(path),
@@ -121,7 +118,7 @@ def _uncalled(model: Any, path: str, names: Sequence[str], weights: WeightMap) -
 
 
 def _weights(path: str, inside: Sequence[str], weights: WeightMap) -> dict[str, Any]:
-    full = {name: f"{path}.{name}" for name in inside}
+    full = {name: path_inside(path, name) for name in inside}
     return {
         "weights": {name: weights.recipes[key] for name, key in full.items() if key in weights.recipes},
         "missing": [name for name, key in full.items() if key not in weights.recipes],

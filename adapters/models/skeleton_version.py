@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-SKELETON_VERSION = 5
+SKELETON_VERSION = 6

@@ -131,11 +131,10 @@ def _compared(
     features = features_of(walked, found.calls, case.dtype, check_images(question, images, walked))
     called = {node.name for node in skeleton.nodes if node.called}
     known = [renamed(facts) for facts in walked.nodes if facts.block.name in called]
-    rest = [
-        not_compared(_named(node), BETWEEN if _holds(node, called) else NO_IMAGE)
-        for node in _left(case.skeleton, skeleton)
-    ]
+    further = _left(case.skeleton, skeleton)
+    rest = [fact for node in further for fact in _not_called(node, called)]
     about = {facts.block.name for facts in (*known, *rest)} | _covered(case.skeleton, skeleton)
+    about |= {node.name for node in further}
     left = [facts for facts in text.nodes if facts.block.name not in about]
     return Images(
         text=replace(text, nodes=_said(case.skeleton, left, NO_IMAGE)),
@@ -190,9 +189,15 @@ def _left(text: Skeleton, image: Skeleton) -> list[Node]:
     ]
 
 
-def _named(node: Node) -> Node:
-    """What lies in the model itself has the name of its first parameter."""
-    return node if node.name else node.model_copy(update={"name": next(iter(node.weights))})
+def _not_called(node: Node, called: set[str]) -> list[NodeFacts]:
+    """Of a container one for each parameter that lies in it, under its own name; else one for the node."""
+    if not _holds(node, called):
+        return [not_compared(node, NO_IMAGE)]
+    role = node.role if node.role in _TOWER else "vision"
+    return [
+        not_compared(node.model_copy(update={"name": path_inside(node.name, name), "role": role}), BETWEEN)
+        for name in node.weights
+    ]
 
 
 def _holds(node: Node, called: set[str]) -> bool:

@@ -14,6 +14,7 @@ from day0.adapters.models import nodes
 from day0.adapters.models.architecture import build_meta_model
 from day0.adapters.models.image_arguments import image_arguments
 from day0.adapters.models.image_skeleton import build_image_skeleton
+from day0.adapters.models.skeleton import build_skeleton
 from day0.adapters.models.skeleton_store import load_or_build_image_skeleton
 from support.layouts import make_release
 from support.tiny_models import TINY
@@ -70,6 +71,20 @@ def test_parameters_between_nodes_and_what_no_image_reaches_are_there() -> None:
     apart = {node.name: node for node in found.skeleton.nodes if not node.called}
     assert list(apart["model.vision_model"].missing) == ["class_embedding"]
     assert "model.language_model.layers.1" in apart
+
+
+def test_what_lies_in_a_container_is_all_that_it_stands_for() -> None:
+    config = {
+        "model_type": "llava_next", "architectures": ["LlavaNextForConditionalGeneration"],
+        "image_grid_pinpoints": [[32, 64], [64, 64]], **VISION["llava"],
+    }  # fmt: skip
+    release = make_release(config, {})
+    found = build_image_skeleton(release).skeleton
+    assert found is not None
+    for skeleton in (found, build_skeleton(release)):
+        assert list(skeleton.node("model").missing) == ["image_newline"]
+    held = {f"{node.name}.{name}" for node in found.nodes for name in node.missing}
+    assert held == set(build_meta_model(config).model.state_dict())
 
 
 def test_a_model_that_takes_no_image_as_made_says_why() -> None:
