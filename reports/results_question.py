@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from day0.tasks.numerics.record import Block, FirstFault, NumericsFacts, NumericsRecord
@@ -58,6 +59,8 @@ def _wrong(numerics: NumericsRecord) -> Answer | None:
 
 
 def _fault(fault: FirstFault) -> str:
+    if math.isnan(float(fault.value)):
+        return f"{fault.block} is the first node at fault: {fault.detail.rstrip('.')}"
     inside = f" ({fault.op or fault.fragment})" if fault.op or fault.fragment else ""
     return (
         f"{fault.block}{inside} is the first node beyond tolerance by itself: {fault.metric} "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from day0.tasks.numerics.record import NumericsFacts
 
 from ..words import exact_text
@@ -37,6 +39,8 @@ def fault_trail(ledger: Ledger, facts: NumericsFacts, slug: str, index: int, row
         Stat(fault.metric.replace("_", " "), ledger.cell("/first_fault/value", "number")),
         Stat("allowed", ledger.cell("/first_fault/tolerance", "number")),
     ]
+    if math.isnan(float(fault.value)):  # a failure: nothing was measured
+        found = []
     key = f"numerics--{slug}--fault"
     return Trail(
         id=key,

@@ -33,9 +33,9 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         code="NUM004",
-        title="Output of another shape",
+        title="Output of another shape or dtype",
         severity="error",
-        meaning="The node's output has other parts or another shape than the reference's.",
+        meaning="The node's output has other parts, another shape or another dtype than the reference's.",
         remedy="Have the owner of the stack correct the node's export or kernel; nothing after it can be "
         "trusted.",
     ),

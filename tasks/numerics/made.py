@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from day0.adapters.base.release import Release
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import TargetDescription
+from day0.adapters.base.values import json_number
 
 from ..finding import Finding
 from .findings import merge_calls
@@ -16,7 +18,15 @@ from .measures.signatures import Signature, save_signatures
 from .precision.lowerings import Lowering
 from .prompts.passes import PURPOSES
 from .question import Question
-from .record import Logits, NumericsFacts, NumericsObservations, NumericsRecord, PromptResult, Says
+from .record import (
+    FirstFault,
+    Logits,
+    NumericsFacts,
+    NumericsObservations,
+    NumericsRecord,
+    PromptResult,
+    Says,
+)
 from .record_parts import ImageFeatures, Manifest, ReferenceCheck, SelfTest
 from .self_test.self_test import matrix
 from .walk.case import REFERENCE_DTYPE
@@ -125,6 +135,22 @@ def record_of(
     )
 
 
+def _first_fault(nodes: Sequence[NodeFacts]) -> FirstFault | None:
+    """The first node at fault; one that gave nothing to compare has the class of failure for a measure."""
+    for facts in nodes:
+        if facts.fault is not None:
+            return facts.fault
+        if facts.block.verdict == "fail":
+            return FirstFault(
+                block=facts.block.name,
+                metric=next(iter(facts.beyond.values()), facts.outcome),
+                value=json_number(math.nan),
+                tolerance=json_number(math.nan),
+                detail=facts.block.reason,
+            )
+    return None
+
+
 def _facts(question: Question, description: TargetDescription, made: Made) -> NumericsFacts:
     nodes = merge_calls(made.nodes)
     head = next((facts for facts in nodes if facts.reference_chosen or facts.prompts), None)
@@ -136,7 +162,7 @@ def _facts(question: Question, description: TargetDescription, made: Made) -> Nu
         noise=made.noise,
         tokens=made.tokens,
         blocks=tuple(facts.block for facts in nodes),
-        first_fault=next((facts.fault for facts in nodes if facts.fault is not None), None),
+        first_fault=_first_fault(nodes),
         logits=_logits(made, nodes, head),
         decode=head.decode if head is not None else made.decode,
         says=made.says,

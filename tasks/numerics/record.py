@@ -69,13 +69,14 @@ class Block(Value):
 
 
 class FirstFault(Value):
-    """The first node beyond tolerance by itself.
+    """The first node that is wrong by itself.
 
     Attributes:
         block: its name.
-        metric: measure furthest beyond its tolerance.
-        value: of the measure.
-        tolerance: that it exceeds.
+        metric: measure furthest beyond its tolerance; `crash`, `shape`, `dtype` or another class of failure
+            where the target gave nothing that could be compared.
+        value: of the measure; NaN for a failure.
+        tolerance: that it exceeds; NaN for a failure.
         fragment: innermost module in it that is wrong on the reference's input; empty where none is found.
         op: first operator in that fragment beyond noise; empty where none is found.
         detail: how the search went, in a sentence.

@@ -8,7 +8,7 @@ import pytest
 
 from day0.reports.results_question import results_answer
 from day0.tasks.finding import Subject, make_finding
-from day0.tasks.numerics.record import NumericsRecord
+from day0.tasks.numerics.record import FirstFault, NumericsRecord
 from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, SelfTest
 from day0.tasks.verdict import Verdict
 from support.sample_numerics import optional_parts, sample_numerics, sample_routing, sample_self_test
@@ -45,6 +45,13 @@ def test_an_unverified_reference_leaves_trust_unverified_and_faults_faults() -> 
     assert answer == "no"
     assert told.startswith("model.layers.2 (aten.silu.default) is the first")
     assert "61.4 against 12.0 allowed; the reference itself is not verified." in told
+
+
+def test_a_failure_is_told_without_a_measure() -> None:
+    said = "crash: the worker ended during run with exit status 7"
+    fault = FirstFault(block="model.layers.2", metric="crash", value="NaN", tolerance="NaN", detail=said)
+    answer = results_answer(record(bad=2, first_fault=fault))
+    assert answer == ("no", f"model.layers.2 is the first node at fault: {said}.")
 
 
 def test_unexplained_flips_are_a_no() -> None:

@@ -15,7 +15,15 @@ from .metrics import Distance, distance
 
 
 class WrongOutput(Exception):
-    """A target's output does not have the parts or shapes of the reference's."""
+    """A target's output does not have the parts, shapes or dtypes of the reference's.
+
+    Attributes:
+        kind: `shape` or `dtype`, which of them.
+    """
+
+    def __init__(self, text: str, kind: str = "shape") -> None:
+        super().__init__(text)
+        self.kind = kind
 
 
 def float_tensors(call: Call) -> list[Tensor]:
@@ -98,6 +106,18 @@ def distances(
         ]
     except ValueError as error:
         raise WrongOutput(str(error)) from error
+
+
+def check_dtypes(target: Sequence[Tensor], arm: Sequence[Tensor]) -> None:
+    """Holds the dtypes of an output against those of the reference in the target's precision.
+
+    Raises:
+        WrongOutput: one differs, which the next node may not be able to take in.
+    """
+    for given, expected in zip(target, arm, strict=False):
+        if given.dtype != expected.dtype:
+            names = [str(dtype).removeprefix("torch.") for dtype in (given.dtype, expected.dtype)]
+            raise WrongOutput(f"gives {names[0]} where the reference gives {names[1]}", "dtype")
 
 
 def rows_for(rows: Tensor | None, tensor: Tensor) -> Tensor | None:

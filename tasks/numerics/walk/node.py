@@ -18,7 +18,15 @@ from ... import thresholds
 from ...outcomes import detail_of, log_of, outcome_of
 from ..measures.judge import Judgement, judge_all
 from ..measures.metrics import count_nonfinite
-from ..measures.values import WrongOutput, distances, input_error, joined, signature
+from ..measures.values import (
+    WrongOutput,
+    check_dtypes,
+    distances,
+    float_tensors,
+    input_error,
+    joined,
+    signature,
+)
 from ..prompts.passes import MAIN, Pass
 from ..record import Block, FirstFault, Logits, PromptResult
 from ..record_parts import BugResult, Routing
@@ -30,6 +38,8 @@ CHANGED = "changed"
 ZERO = "the reference's output is zero throughout, so no relative measure applies"
 """Reason of a node whose faults, but for a plain difference from zero, nothing here could show."""
 NOT_FINITE = "no measure applies: the reference's output is not finite, or zero in part"
+BEYOND_RANGE = "what it receives on the reference's stream is beyond the largest number of the target's dtype"
+"""Reason of a node after one that overflowed: whatever it made of infinity says nothing of it."""
 _ORDER = ("pass", "inherited", NOT_COMPARED, "fail")
 
 
@@ -175,11 +185,14 @@ def _compared(seen: Seen) -> NodeFacts:
     for group, passes in seen.groups.items():
         try:
             here[group] = _judged(seen, "local", "noise_local", passes)
+            _check_dtypes(seen, passes)
         except WrongOutput as wrong:
             where = "" if group == MAIN else f"on {group}: "
-            block = _block(node, here.get(MAIN), None, math.nan, "fail", f"{where}shape: the target {wrong}")
+            block = _block(
+                node, here.get(MAIN), None, math.nan, "fail", f"{where}{wrong.kind}: the target {wrong}"
+            )
             block = block.model_copy(update={"signature": signed})
-            return NodeFacts(block=block, outcome="shape", beyond={group: "shape"})
+            return NodeFacts(block=block, outcome="shape", beyond={group: wrong.kind})
     return _with_own(seen, here, signed)
 
 
@@ -202,7 +215,7 @@ def _with_own(seen: Seen, here: Mapping[str, Judgement | None], signed: str) -> 
                 **_band(seen),
             }
         ),
-        fault=_fault(seen.node, here[worst]),
+        fault=None if verdict == NOT_COMPARED else _fault(seen.node, here[worst]),
         outcome=failure.outcome if failure else "",
         log=failure.log if failure else (),
         overflow=any(count_nonfinite(t) for t in seen.tensors("noise_local", main) or ()),
@@ -231,6 +244,17 @@ def _judged(seen: Seen, stream: str, arm: str, passes: Sequence[Pass]) -> Judgem
     )
 
 
+def _check_dtypes(seen: Seen, passes: Sequence[Pass]) -> None:
+    """Of all but the head, whose logits many give wider than they computed them.
+
+    Raises:
+        WrongOutput: a dtype is not that of the noise arm.
+    """
+    target, noise = seen.tensors("local", passes), seen.tensors("noise_local", passes)
+    if seen.node.role != "head" and target is not None and noise is not None:
+        check_dtypes(target, noise)
+
+
 def _kept(seen: Seen, passes: Sequence[Pass]) -> Tensor | None:
     if seen.kept is None or any(step.name not in seen.kept for step in passes):
         return None
@@ -253,6 +277,8 @@ def _verdict(
     main, found = here[MAIN], here[worst]
     if main is None:
         return NOT_COMPARED, seen.noise_error or "the output holds no floating tensor"
+    if _drowned(seen, worst, found):
+        return NOT_COMPARED, BEYOND_RANGE
     if found is not None and found.excess is not None:
         return "fail", str(found.excess) if worst == MAIN else f"on {worst}: {found.excess}"
     if not main.applies and not main.zero:
@@ -274,6 +300,24 @@ def _verdict(
             f"off only by what it received: token_ratio {ratio:.3g} on the target's own stream",
         )
     return "pass", ""
+
+
+def _drowned(seen: Seen, group: str, found: Judgement | None) -> bool:
+    """Whether numbers that are not finite came of inputs that the target's dtype could not hold.
+
+    The reference in that dtype has to make such numbers of them, too: a mask may well hold infinity.
+    """
+    if found is None or found.excess is None or found.excess.metric != "nonfinite":
+        return False
+    passes = seen.groups[group]
+    if not any(count_nonfinite(tensor) for tensor in seen.tensors("noise_local", passes) or ()):
+        return False
+    inputs = [seen.inputs[step.name] for step in passes]
+    return any(
+        count_nonfinite(lowered) > count_nonfinite(exact)
+        for one in inputs
+        for lowered, exact in zip(float_tensors(one.lowered), float_tensors(one.reference), strict=True)
+    )
 
 
 def _fault(node: Node, found: Judgement | None) -> FirstFault | None:

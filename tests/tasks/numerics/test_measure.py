@@ -107,6 +107,20 @@ def test_nan_shape_and_death_are_found_where_they_are_and_the_rest_is_compared(
         found = next(finding for finding in record.findings if finding.code == code)
         assert found.subject.name == "model.layers.1"
         assert said in found.message
+        assert record.facts.first_fault is not None
+        assert record.facts.first_fault.block == "model.layers.1"
+
+
+def test_another_dtype_is_a_fault_of_the_node_that_gives_it(llama: TinyRelease, shared: Path) -> None:
+    faults = {"model.layers.1": lambda tensor: tensor.float(), "lm_head": lambda tensor: tensor.float()}
+    record = measured(llama, InProcessTarget("eager@cpu/bf16", faults), shared)
+    verdicts = {block.name: (block.verdict, block.reason) for block in record.facts.blocks}
+    said = "dtype: the target gives float32 where the reference gives bfloat16"
+    assert verdicts["model.layers.1"] == ("fail", said)
+    assert [name for name, (verdict, _) in verdicts.items() if verdict == "fail"] == ["model.layers.1"]
+    assert record.facts.first_fault is not None
+    assert record.facts.first_fault.metric == "dtype"
+    assert (record.facts.first_fault.block, record.facts.first_fault.detail) == ("model.layers.1", said)
 
 
 def test_a_missing_operator_and_the_log_reach_the_finding(llama: TinyRelease, shared: Path) -> None:
@@ -315,3 +329,19 @@ def save_tokenizer(words: dict[str, int], folder: Path) -> None:
     tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def test_after_an_overflow_nothing_is_said_of_what_receives_infinity(
+    llama: TinyRelease, tmp_path: Path
+) -> None:
+    def enlarge(tensors: dict[str, torch.Tensor]) -> None:
+        tensors["model.layers.1.mlp.down_proj.weight"] *= 2.0**30
+        tensors["model.layers.1.mlp.up_proj.weight"] *= 2.0**10
+
+    model = copied(llama, tmp_path / "release", enlarge)
+    record = measured(model, InProcessTarget("eager@cpu/fp16"), tmp_path)
+    verdicts = {block.name: block.verdict for block in record.facts.blocks}
+    assert verdicts["model.layers.0"] == "pass"
+    assert [name for name, verdict in verdicts.items() if verdict == "fail"] == ["model.layers.1"]
+    assert verdicts["model.layers.2"] == verdicts["model.norm"] == "unverified"
+    assert record.verdict == "fail"

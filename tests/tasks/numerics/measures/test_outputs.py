@@ -37,3 +37,18 @@ def test_a_disagreement_is_decisive_only_beyond_rounding() -> None:
 
 def test_choices_are_the_largest() -> None:
     assert choices(torch.tensor([[0.0, 2.0], [3.0, 1.0]]), [1, 0]) == (0, 1)
+
+
+def test_nan_is_no_agreement_and_nothing_is_said_of_a_reference_that_holds_it() -> None:
+    torch.manual_seed(0)
+    r = torch.randn(4, 50)
+    t = r.clone()
+    t[1] = math.nan
+    assert compare_logits(t, r, r).top1 == 0.75
+    assert compare_logits(t, r, r).top5 == 0.75
+    broken = torch.full_like(r, math.nan)
+    found = compare_logits(broken, broken, broken)
+    assert (found.top1, found.top5, found.kl) == ("NaN", "NaN", "NaN")
+    half = r.clone()
+    half[2:] = math.nan
+    assert compare_logits(half, half, half).top1 == 1.0
