@@ -92,6 +92,24 @@ def _check(more: CompareFlags) -> None:
             remedy=f"There are {', '.join(PURPOSES)}; auto and all choose among them.",
         )
     parse_spread(more.spread)
+    # Both are read again where they are used: what is wrong with them is not told after hours of walking.
+    if more.sweep_precision:
+        _check_precisions(more.sweep_precision)
+    if more.samples:
+        from day0.tasks.numerics.trust.samples import load_samples
+
+        load_samples(Path(_path(more.samples, "--samples")))
+
+
+def _check_precisions(text: str) -> None:
+    from day0.tasks.numerics.precision.lowerings import lowerings_of, precisions
+
+    if not lowerings_of(precisions(text)):
+        raise InputError(
+            f"--sweep-precision {text!r} names no precision",
+            code="E464",
+            remedy="Name some with commas, e.g. bf16,fp8,int8.",
+        )
 
 
 def _path(name: str, flag: str) -> str:

@@ -64,10 +64,10 @@ def further_of(question: Question, case: Case, target: Target, given: Sequences)
             found, reading_bugs=bugs, observer=same_unobserved(plain, target, local_folder(question.release))
         )
     if asked.sweep:
+        from .precision.lowerings import precisions
         from .precision.precision import sweep_precision
 
-        names = [name.strip() for name in asked.sweep.split(",") if name.strip()]
-        found = replace(found, precision=sweep_precision(plain, names))
+        found = replace(found, precision=sweep_precision(plain, precisions(asked.sweep)))
     if asked.train:
         from .training.training import train_once
 

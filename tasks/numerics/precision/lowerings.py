@@ -83,6 +83,11 @@ LOWERINGS: Mapping[str, Lowering] = {
 _ALIASES = {"fp8": "fp8_e4m3"}
 
 
+def precisions(text: str) -> tuple[str, ...]:
+    """The names in a list with commas."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def lowerings_of(names: Sequence[str]) -> tuple[Lowering, ...]:
     """The precisions of these names, each once; `fp8` is fp8_e4m3.
 

@@ -1,0 +1,32 @@
+"""What is wrong with an option of `day0 compare` is told before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from day0.adapters.base.errors import Day0Error
+from day0.flows.commands_compare import CompareFlags, compare
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"prompts": "texts,nonsense"}, "E187"),
+        ({"spread": "threads:0"}, "E189"),
+        ({"sweep_precision": "bf16,fp3"}, "E464"),
+        ({"sweep_precision": " , "}, "E464"),
+        ({"samples": "nowhere.json"}, "E190"),
+        ({"samples": "samples.json"}, "E186"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_told_before_the_walk(
+    given: dict[str, str], code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("samples.json").write_text('[{"prompt": 3}]')
+    with pytest.raises(Day0Error) as told:
+        compare("no/model", target="eager@cpu/bf16", more=CompareFlags(**given))  # type: ignore[arg-type]  # text only
+    assert told.value.code == code
+    assert not list(tmp_path.glob(".day0"))
