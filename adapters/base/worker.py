@@ -251,15 +251,16 @@ class Worker:
 
     def remote_error(self, verb: str, error: Mapping[str, Any]) -> RemoteError:
         """The `error` object of an answer, or of one operator within it, as an exception."""
-        texts = [str(frame) for frame in error.get("frames", ()) if isinstance(frame, str)]
-        kind, name = str(error.get("kind", "runtime")), str(error.get("type", ""))
-        place = error.get("place")
+        texts = [_writable(frame) for frame in error.get("frames", ()) if isinstance(frame, str)]
+        kind, name = _writable(error.get("kind", "runtime")), _writable(error.get("type", ""))
+        message, place = _writable(error.get("message", ""))[:4000], error.get("place")
+        places = place.items() if isinstance(place, dict) else ()
         return RemoteError(
-            f"{self.plan.hello['stack']} failed in {verb}: {name}: {str(error.get('message', ''))[:4000]}",
+            f"{self.plan.hello['stack']} failed in {verb}: {name}: {message}",
             kind=kind,
             type_name=name,
             log=[*texts, *self.log.tail(10)],
-            place={str(key): str(value) for key, value in place.items()} if isinstance(place, dict) else {},
+            place={_writable(key): _writable(value) for key, value in places},
         )
 
     def _raise_end(self, verb: str) -> NoReturn:
@@ -303,7 +304,7 @@ class Worker:
             f"the worker took {self._memory.peak / gib:.2f} GiB during {verb}, its limit is "
             f"{self.plan.memory_limit / gib:.2f} GiB; it was killed",
             log=self.log.tail(),
-            remedy="Give more with --memory-limit if the host has it.",
+            remedy="Give more with --memory if the host has it.",
         )
 
 
@@ -324,3 +325,8 @@ def _how(status: int) -> str:
         name = str(-status)
     hint = " (the kernel's out-of-memory killer sends it, too)" if name == "SIGKILL" else ""
     return f"by signal {name}{hint}"
+
+
+def _writable(text: object) -> str:
+    """The text as a record can hold it: JSON brings half characters (lone surrogates) that no file takes."""
+    return str(text).encode("utf-8", "replace").decode("utf-8")

@@ -191,7 +191,7 @@ class KindWalk:
                 raise TooLarge(
                     f"the weights of {name} take {bytes_of(shapes) / 2**30:.1f} GiB, more than "
                     f"{KIND_SHARE_MOST:.0%} of the {memory / 2**30:.0f} GiB that a worker may take",
-                    remedy="Give a larger --memory-limit.",
+                    remedy="Give a larger --memory.",
                 )
 
     def _run(self, node: Node, call: Call, state: str) -> Call:

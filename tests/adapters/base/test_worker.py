@@ -235,3 +235,11 @@ def test_a_module_is_found_without_being_imported() -> None:
     assert spec.origin.endswith("broken.py")
     assert not [name for name in set(sys.modules) - before if name.startswith("day0_faulty")]
     assert find_module("day0_faulty.nowhere") is None
+
+
+def test_words_that_no_file_takes_are_made_writable() -> None:
+    with started("half_character") as worker, pytest.raises(RemoteError) as told:
+        worker.call("generate", ASK, timeout=20)
+    assert "no kernel for ?" in told.value.message
+    for line in told.value.log:
+        line.encode("utf-8")

@@ -28,6 +28,8 @@ class LightStack(Stack):
             return {"tokens": [], "environment": dict(os.environ), "directory": os.getcwd()}
         if fault == "no_json":
             return {"tokens": {1, 2}}
+        if fault == "half_character":
+            raise RuntimeError("no kernel for \ud83d")
         if fault == "not_finite":
             return {"tokens": [], "seconds": float("nan")}
         return {"tokens": [[7] * new_tokens for _ in tokens], "first_token_seconds": 0.1, "seconds": 0.2}
