@@ -114,7 +114,7 @@ def shares(found: Panel, *, heuristic: bool = False) -> dict[str, float]:
         heuristic: whether the node is routed and which tokens were routed otherwise is not known.
     """
     plain = ("token_ratio",) if heuristic else ("token_ratio", "ratio", "worst_ratio", "channel_ratio")
-    over = {metric: float(getattr(found, metric)) / _TOLERANCE[metric] for metric in plain}
+    over = {metric: float(getattr(found, metric)) / _tolerance(metric, found) for metric in plain}
     # A mean gain must be both certain and large enough to matter.
     certain = found.gain_score / thresholds.NUMERICS_GAIN_SCORE
     over["gain_score"] = min(certain, found.gain_share / thresholds.NUMERICS_GAIN_SHARE)
@@ -128,10 +128,14 @@ def _excesses(target: Distance, noise: Distance, found: Panel, heuristic: bool) 
     excesses = [_nonfinite(target), _against_zero(target, noise)]
     for metric, share in ratios.items():
         if share > 1:
-            excesses.append(Excess(metric, float(getattr(found, metric)), _TOLERANCE[metric]))
+            excesses.append(Excess(metric, float(getattr(found, metric)), _tolerance(metric, found)))
     if heuristic:
         excesses.append(_outliers(found.outliers, found.expected_outliers))
     return excesses
+
+
+def _tolerance(metric: str, found: Panel) -> float:
+    return _TOLERANCE[metric] * (found.tail if metric == "worst_ratio" else 1.0)
 
 
 _TOLERANCE = {

@@ -58,6 +58,7 @@ class Panel:
         outliers: tokens of a routed node that are too far off for rounding.
         expected_outliers: those of the noise arm.
         not_applicable: measure -> why it says nothing here.
+        tail: factor by which the worst token may be further off than among few tokens.
     """
 
     rel_l2: float
@@ -73,6 +74,7 @@ class Panel:
     outliers: int
     expected_outliers: int
     not_applicable: Mapping[str, str]
+    tail: float = 1.0
 
 
 def panel(
@@ -119,7 +121,15 @@ def panel(
         outliers=int(outliers.sum()) if routed and kept is None else 0,
         expected_outliers=int(expected.sum()),
         not_applicable=_not_applicable(target, int(judged.sum()), whole_channels),
+        tail=_tail(_largest(noises), typical, int(judged.sum())),
     )
+
+
+def _tail(worst: float, typical: float, tokens: int) -> float:
+    """How much further off the worst token may be since there are many; see the threshold's reason."""
+    longer = math.sqrt(tokens / thresholds.NUMERICS_TOKENS)
+    own = worst / typical if typical > 0 else 1.0
+    return max(1.0, min(longer, own)) if own == own else 1.0
 
 
 def _floors(distance: Distance, eps: float) -> Tensor:
