@@ -21,12 +21,12 @@ kernels: 1.1 in bf16 (judged: 1.0; SmolLM2: 1.0), 1.3 in fp32 (judged: 1.4). Bel
 bug must be found; anchors (numerics, section 4) call 2 to 5 worth a look and more suspect."""
 
 NUMERICS_WORST_TOKEN = 4.0
-"""Worst token's relative L2 over the noise arm's worst. Measured on correct kernels: 1.2 in bf16 (judged: 1.0;
-SmolLM2: 1.9), 1.4 in fp32 (judged: 1.5), on 128 tokens or fewer. Among many the largest of two runs are
+"""Worst token's relative L2 over the noise arm's worst. Measured on correct kernels: 1.2 in bf16 (judged:
+1.0; SmolLM2: 1.9), 1.4 in fp32 (judged: 1.5), on 128 tokens or fewer. Among many the largest of two runs are
 further apart where errors have a long tail, as in fp32, where no rounding of the output hides that some
-tokens are ill-conditioned: 4.3 on 2,048 tokens of SmolLM2 on onnxruntime. The largest of n errors whose
-tail falls as their square grows as sqrt(n); so the tolerance grows as sqrt(n / 128), but no further than
-the noise arm's worst token is from its typical one, which is some twofold in bf16."""
+tokens are ill-conditioned: 4.3 on 2,048 tokens of SmolLM2 on onnxruntime. The largest of n errors whose tail
+falls as their square grows as sqrt(n); so the tolerance grows as sqrt(n / 128), but no further than the noise
+arm's worst token is from its typical one, which is some twofold in bf16."""
 
 NUMERICS_WORST_CHANNEL = 4.0
 """Largest relative L2 of a channel over that channel's noise, which counts as twice the typical channel's at
