@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ROOMS  := flows reports tasks adapters templates testing
-# Tests of one file share what they build. Two at a time, each on one thread: more threads wait for each other.
-JOBS   ?= 2
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# `make test OMP_NUM_THREADS=1 JOBS=2` runs two files at a time, each on one thread.
+JOBS   ?= 0
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: install demo test test-all test-device test-engines check format docs lock clean
 

@@ -14,6 +14,9 @@ sys.path.insert(0, str(_TESTS))
 
 for _name in [name for name in os.environ if name.startswith("DAY0_") or name == "COLUMNS"]:
     del os.environ[_name]
+if "PYTEST_XDIST_WORKER" in os.environ:  # each with locks of devices of its own, which lie there
+    os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="day0-tests-")
+    tempfile.tempdir = None
 # Read at import by the libraries concerned, so set before the first test module is loaded.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["DO_NOT_TRACK"] = "1"
