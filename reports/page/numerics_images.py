@@ -32,7 +32,7 @@ def judged(facts: NumericsFacts) -> tuple[str, str]:
     images = facts.images
     if images is None:
         return "pass", ""
-    return images.state, _lead(images, image_nodes(facts.blocks))
+    return _look(images.state), _lead(images, image_nodes(facts.blocks))
 
 
 def images_group(ledger: Ledger, facts: NumericsFacts, slug: str) -> Group | None:
@@ -70,14 +70,18 @@ def _lead(images: ImageFeatures, nodes: int) -> str:
 
 def _row(ledger: Ledger, images: ImageFeatures, place: int) -> Row:
     result, base = images.results[place], f"/images/results/{place}"
-    name = Cell(result.name, status=result.state, below=result.reason or result.purpose)
+    look = _look(result.state)
+    name = Cell(result.name, status=look, below=result.reason or result.purpose)
     measures = [
         metric_cell(ledger, result.metrics, f"{base}/metrics", measure, form)
         for measure, form, *_ in _MEASURES
     ]
-    return Row(
-        [name, Cell(result.shown), ledger.cell(f"{base}/tokens", "exact"), *measures], status=result.state
-    )
+    return Row([name, Cell(result.shown), ledger.cell(f"{base}/tokens", "exact"), *measures], status=look)
+
+
+def _look(state: str) -> str:
+    """A word of a record is no more than text; what it cannot say is undecided."""
+    return state if state in ("pass", "fail") else "unverified"
 
 
 def _table(slug: str, rows: Sequence[Row]) -> Table:
