@@ -65,8 +65,6 @@ class Node(Value):
         state: what it keeps between calls.
         called: whether a forward on text calls it; else it is there only to hold parameters (vision towers,
             prediction heads, parameters that lie directly in a container).
-        experts: module path inside the node of its stacked experts, called with hidden states, the routed
-            experts of each token and their weights; empty where it has none, or calls them otherwise.
         experts: module path inside the node of stacked experts that are called with hidden states [T, H], ids
             [T, k] and weights [T, k], e.g. `mlp.experts`; empty where there are none.
     """
