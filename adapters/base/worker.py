@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 START_SECONDS = 180.0
 """How long a worker may take to start: importing torch and a vendor's stack takes 3 to 10 s, busy or not."""
 
-_GONE_SECONDS = 2.0
+_GONE_SECONDS = 10.0
 _MAX_ANSWER_BYTES = 8 * 2**30
 _MAX_ANSWER_JSON_BYTES = 64 * 2**20
 
@@ -230,9 +230,7 @@ class Worker:
     def _kill(self) -> None:
         if self._process.returncode is not None:
             return
-        below: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            below = psutil.Process(self._process.pid).children(recursive=True)
+        below = _below(self._process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         for process in below:
@@ -306,6 +304,18 @@ class Worker:
             log=self.log.tail(),
             remedy="Give more with --memory if the host has it.",
         )
+
+
+def _below(leader: int) -> list[psutil.Process]:
+    """The processes below the leader of a session, and those left in its session once it has died."""
+    below: set[psutil.Process] = set()
+    with contextlib.suppress(psutil.Error):
+        below.update(psutil.Process(leader).children(recursive=True))
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.Error):
+            if pid != leader and os.getsid(pid) == leader:
+                below.add(psutil.Process(pid))
+    return list(below)
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -157,6 +157,17 @@ def test_a_process_that_left_the_group_is_ended_too() -> None:
     assert not [process for process in escaped if lives(process)]
 
 
+def test_what_a_dead_worker_left_in_its_session_is_ended_too() -> None:
+    with started("own_group") as worker:
+        generate(worker)
+        below = psutil.Process(worker.pid).children(recursive=True)
+        assert "sleep" in {process.name() for process in below}
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(WorkerCrashed, match=r"SIGKILL"):
+            generate(worker)
+    assert not [process for process in below if lives(process)]
+
+
 def test_secrets_of_the_parent_stay_there() -> None:
     parent = {
         **os.environ,

@@ -57,6 +57,11 @@ def escape() -> None:
     subprocess.Popen(["sleep", "3600"], start_new_session=True, stdin=subprocess.DEVNULL)
 
 
+def own_group() -> None:
+    """Leaves a process behind in a process group of its own, in the worker's session."""
+    subprocess.Popen(["sleep", "3600"], process_group=0, stdin=subprocess.DEVNULL)
+
+
 def many_lines() -> None:
     for number in range(100_000):
         print(f"line {number} " + "x" * 50, file=sys.stderr)
@@ -73,5 +78,6 @@ ACTIONS: dict[str, Callable[[], Any]] = {
     "half": half,
     "huge": lambda: write_on_the_pipe((2**60).to_bytes(8, "big")),
     "escape": escape,
+    "own_group": own_group,
     "many_lines": many_lines,
 }
