@@ -38,6 +38,10 @@ def run_up_to(
     """
     alone = stage == "inventory"  # nothing else has anything to say of a release that is merely listed
     job = start_job(model, revision, [target] if target else [], store, options, listing=alone)
+    if target and options.numerics.reference:
+        from day0.tasks.numerics.task import check_bundle
+
+        check_bundle(job, target)
     inventory = take_inventory(job)
     if stage == "inventory":
         return read_ref(job, record_kind(stage), inventory)

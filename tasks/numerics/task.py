@@ -58,6 +58,26 @@ def run(
     return reuse_or_run(job, NumericsRecord, STAGE, key, lambda: _measure(job, chosen))
 
 
+def check_bundle(job: StageJob, target: str) -> None:
+    """Refuses a bundle that was named and cannot stand for the reference, before anything else is done.
+
+    Raises:
+        InputError: E191 to E193, E196, E197, see `opened_bundle`.
+    """
+    if job.options.numerics.reference:
+        from day0.adapters.checkpoints.release import open_release
+
+        with _bundle(job, target, open_release(job.model, job.revision)):
+            pass
+
+
+def _bundle(job: StageJob, target: str, release: Release) -> Bundle:
+    from .bundles.bundle_task import opened_bundle
+
+    dtype = TargetSpec.parse(target).dtype or ""
+    return opened_bundle(job.options.numerics.reference, release, dtype, job.options.prompt)
+
+
 def _content(path: str) -> str:
     """Digest of a file that was named; empty where none was."""
     if not path:
@@ -69,14 +89,10 @@ def _content(path: str) -> str:
 def _measure(job: StageJob, chosen: Sequence[Chosen]) -> NumericsRecord:
     from day0.adapters.checkpoints.release import open_release
 
-    from .bundles.bundle_task import opened_bundle
-
     release = open_release(job.model, job.revision)
-    asked = job.options.numerics
-    if not asked.reference:
+    if not job.options.numerics.reference:
         return _compared(job, chosen, release, None)
-    dtype = TargetSpec.parse(job.target).dtype or ""
-    with opened_bundle(asked.reference, release, dtype, job.options.prompt) as bundle:
+    with _bundle(job, job.target, release) as bundle:
         return _compared(job, chosen, release, bundle)
 
 

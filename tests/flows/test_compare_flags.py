@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from day0.adapters.base.errors import Day0Error
+from day0.flows import cli
 from day0.flows.commands_compare import CompareFlags, compare
+from support.tiny_releases import TinyRelease
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,20 @@ def test_an_option_that_cannot_be_used_is_told_before_the_walk(
         compare("no/model", target="eager@cpu/bf16", more=CompareFlags(**given))  # type: ignore[arg-type]  # text only
     assert told.value.code == code
     assert not list(tmp_path.glob(".day0"))
+
+
+def test_a_bundle_that_cannot_be_used_is_told_before_the_walk(
+    tiny: Callable[[str], TinyRelease],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bundle.day0ref").write_bytes(b"no archive")
+    model = str(tiny("llama").folder)
+    words = ["compare", model, "--target", "eager@cpu/bf16", "--reference", "bundle.day0ref"]
+    assert cli.main(words) == cli.UNUSABLE
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "E191" in told.err
+    assert not list(tmp_path.glob(".day0/records*"))
