@@ -281,6 +281,15 @@ ENTRIES: tuple[Entry, ...] = (
         "for a bias that is too small for one node.",
     ),
     Entry(
+        code="NUM034",
+        title="Target differs from run to run",
+        severity="warning",
+        meaning="A node that is wrong by itself gave two results on the same input that are further apart "
+        "than the rounding of the target's precision explains, so its fault comes and goes.",
+        remedy="Look for a race, a read of memory that was never written, or a reduction whose order is not "
+        "fixed; run the comparison again with --fresh to see whether the node stays the same.",
+    ),
+    Entry(
         code="NUM040",
         title="Task answered worse",
         severity="warning",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from .. import thresholds
@@ -32,6 +33,7 @@ def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repr
     faults = [facts for facts in nodes if facts.block.verdict == "fail"]
     for code in ("NUM001", "NUM002", "NUM003", "NUM004", "NUM017"):
         found += _grouped(code, [facts for facts in faults if _code(facts) == code], kinds, target, repro)
+    found += _unsteady(faults, target)
     found += _inherited(nodes, bool(faults), target)
     found += _routed(nodes, target)
     found += _headroom(nodes, target)
@@ -94,6 +96,28 @@ def _fault(code: str, group: Sequence[NodeFacts], target: str, repro: str) -> Fi
         f"{first.block.name} on {target}: {first.block.reason}{overflow}{more}.",
         evidence=(*first.log, repro),
     )
+
+
+def _unsteady(faults: Sequence[NodeFacts], target: str) -> list[Finding]:
+    """Faults that come and go: two runs on the same input are further apart than rounding explains."""
+    off = [(facts, apart) for facts in faults if (apart := _apart(facts)) > thresholds.NUMERICS_RATIO]
+    if not off:
+        return []
+    first, apart = off[0]
+    said = (
+        f"Two runs of {first.block.name} on {target} with the same input are {float(first.block.band):.3g} "
+        f"apart (relative L2), {apart:.3g} times the noise"
+    )
+    more = f"; {len(off)} nodes in all differ so" if len(off) > 1 else ""
+    return [make_finding("NUM034", Subject(kind="node", name=first.block.name), f"{said}{more}.")]
+
+
+def _apart(facts: NodeFacts) -> float:
+    """Distance of two runs in units of noise; NaN where one of them is not known."""
+    local = facts.block.local
+    if local is None or not float(local.rel_l2) > 0:
+        return math.nan
+    return float(facts.block.band) * float(local.ratio) / float(local.rel_l2)
 
 
 def _inherited(nodes: Sequence[NodeFacts], faulty: bool, target: str) -> list[Finding]:

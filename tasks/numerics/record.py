@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 STAGE = "numerics"
-STAGE_VERSION = 4
+STAGE_VERSION = 5
 
 
 class Block(Value):

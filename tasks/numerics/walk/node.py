@@ -40,6 +40,7 @@ ZERO = "the reference's output is zero throughout, so no relative measure applie
 NOT_FINITE = "no measure applies: the reference's output is not finite, or zero in part"
 BEYOND_RANGE = "what it receives on the reference's stream is beyond the largest number of the target's dtype"
 """Reason of a node after one that overflowed: whatever it made of infinity says nothing of it."""
+_SECOND = "on a second run "
 _ORDER = ("pass", "inherited", NOT_COMPARED, "fail")
 
 
@@ -185,7 +186,7 @@ def _compared(seen: Seen) -> NodeFacts:
     for group, passes in seen.groups.items():
         try:
             here[group] = _judged(seen, "local", "noise_local", passes)
-            _check_dtypes(seen, passes)
+            _check_dtypes(seen, "local", passes)
         except WrongOutput as wrong:
             where = "" if group == MAIN else f"on {group}: "
             block = _block(
@@ -193,10 +194,35 @@ def _compared(seen: Seen) -> NodeFacts:
             )
             block = block.model_copy(update={"signature": signed})
             return NodeFacts(block=block, outcome="shape", beyond={group: wrong.kind})
-    return _with_own(seen, here, signed)
+    try:
+        again = _again(seen)
+    except WrongOutput as wrong:
+        reason = f"{_SECOND}{wrong.kind}: the target {wrong}"
+        block = _block(node, here[MAIN], None, math.nan, "fail", reason)
+        block = block.model_copy(update={"signature": signed, "bit_stable": False})
+        return NodeFacts(block=block, outcome="shape", beyond={MAIN: wrong.kind})
+    second = _fails(again) and not _fails(here[MAIN])
+    return _with_own(seen, here | {MAIN: again} if second else here, signed, _SECOND if second else "")
 
 
-def _with_own(seen: Seen, here: Mapping[str, Judgement | None], signed: str) -> NodeFacts:
+def _again(seen: Seen) -> Judgement | None:
+    """The second run on the main prompt; None where it gave the same bits as the first, or was not made.
+
+    Which of its tokens were routed otherwise is not known.
+
+    Raises:
+        WrongOutput: the target's output has other parts, shapes or dtypes.
+    """
+    second = seen.values.get(f"again/{MAIN}")
+    if second is None or signature(second) == signature(seen.values[f"local/{MAIN}"]):
+        return None
+    judged = _judged(seen, "again", "noise_local", seen.groups[MAIN])
+    _check_dtypes(seen, "again", seen.groups[MAIN])
+    return judged
+
+
+def _with_own(seen: Seen, here: Mapping[str, Judgement | None], signed: str, which: str) -> NodeFacts:
+    """Adds the own stream; `which` names the run that the judgement on the main prompt is of, or is empty."""
     main = seen.groups[MAIN]
     try:
         there = _judged(seen, "own", "noise", main)
@@ -204,6 +230,7 @@ def _with_own(seen: Seen, here: Mapping[str, Judgement | None], signed: str) -> 
         there = None
     worst = max(here, key=lambda group: _badness(here[group], first=group == MAIN))
     verdict, reason = _verdict(seen, here, worst, there)
+    reason = f"{which}{reason}" if verdict == "fail" and worst == MAIN else reason
     failure = next(iter(seen.failures.values()), None)
     shown = here[worst] if here[worst] is not None and _fails(here[worst]) else here[MAIN]
     block = _block(seen.node, shown, there, _growth(there, seen.inputs[MAIN]), verdict, reason)
@@ -244,13 +271,13 @@ def _judged(seen: Seen, stream: str, arm: str, passes: Sequence[Pass]) -> Judgem
     )
 
 
-def _check_dtypes(seen: Seen, passes: Sequence[Pass]) -> None:
+def _check_dtypes(seen: Seen, stream: str, passes: Sequence[Pass]) -> None:
     """Of all but the head, whose logits many give wider than they computed them.
 
     Raises:
         WrongOutput: a dtype is not that of the noise arm.
     """
-    target, noise = seen.tensors("local", passes), seen.tensors("noise_local", passes)
+    target, noise = seen.tensors(stream, passes), seen.tensors("noise_local", passes)
     if seen.node.role != "head" and target is not None and noise is not None:
         check_dtypes(target, noise)
 
@@ -285,10 +312,11 @@ def _verdict(
         return NOT_COMPARED, NOT_FINITE
     for key, failure in seen.failures.items():
         stream, _, name = key.partition("/")
-        if stream == "again":
-            continue
-        where = "on the target's own stream" if stream == "own" else f"on {name.partition('.')[0]}"
-        return "fail", f"{failure.outcome} {where}: {failure.detail}"
+        where = {"own": " on the target's own stream", "again": ""}.get(
+            stream, f" on {name.partition('.')[0]}"
+        )
+        second = _SECOND if stream == "again" else ""
+        return "fail", f"{second}{failure.outcome}{where}: {failure.detail}"
     if main.zero:
         return NOT_COMPARED, ZERO
     if there is None:

@@ -206,7 +206,7 @@ class NodeWork:
         failures = {
             f"{stream}/{name}": Failure.of(error)
             for (stream, name), error in results.errors.items()
-            if stream in ("local", "own")
+            if stream in ("local", "again", "own")
         }
         if self._local is not None:
             local |= {key: call for key, call in self._local.values.items() if not key.startswith("routed/")}

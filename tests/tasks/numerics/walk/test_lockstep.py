@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from day0.tasks.numerics.question import Question
 from day0.tasks.numerics.record import NumericsRecord
 from day0_worker import NodeRun
 from day0_worker.modules import NodeModules, place
-from support.in_process_target import InProcessTarget
+from support.in_process_target import InProcessTarget, dies
 from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
@@ -133,3 +134,34 @@ def test_a_target_that_dies_of_one_prompt_keeps_the_others(tiny: Tiny, tmp_path:
     assert block.reason.startswith("crash on padded: ")
     assert block.local is not None
     assert record.facts.manifest.missing == (f"{node} on padded",)
+
+
+def second(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """A fault of nothing but the second run, and of its repetition where it dies."""
+    runs = itertools.count()
+    return lambda tensor: change(tensor) if next(runs) in {1, 2 if change is dies else 1} else tensor
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "codes"),
+    [
+        (lambda tensor: tensor * 1.5, "on a second run gain_score ", {"NUM001", "NUM034"}),
+        (lambda tensor: tensor.float(), "on a second run dtype: ", {"NUM004"}),
+        (dies, "on a second run crash: ", {"NUM002"}),
+    ],
+)
+def test_a_fault_of_the_second_run_alone_is_told(
+    tiny: Tiny, tmp_path: Path, change: Callable[[torch.Tensor], torch.Tensor], reason: str, codes: set[str]
+) -> None:
+    model = tiny("llama")
+    node = [node.name for node in model.skeleton.nodes if node.role == "layer"][1]
+    record = measured(model, InProcessTarget("eager@cpu/bf16", {node: second(change)}), tmp_path)
+    verdicts = {block.name: (block.verdict, block.reason) for block in record.facts.blocks}
+    verdict, told = verdicts.pop(node)
+    assert verdict == "fail"
+    assert told.startswith(reason)
+    assert {verdict for verdict, _ in verdicts.values()} == {"pass"}
+    assert codes <= {finding.code for finding in record.findings}
+    assert record.facts.first_fault is not None
+    assert record.facts.first_fault.block == node
+    assert record.verdict == "fail"
