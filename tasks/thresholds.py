@@ -120,6 +120,11 @@ logits has the standard deviation sqrt(2) RMS errors, so this is nearly three of
 NUMERICS_DECISIVE_SHARE = 0.01
 """Share of positions that may disagree decisively by chance; measured: none of 192."""
 
+NUMERICS_DISTINCT_TOKENS = 32
+"""Different token ids below which a tokenizer is taken to know nothing of the shipped texts (a vocabulary of
+amino acids, of another model's words): nodes would be compared on the unknown token over and over. The texts
+have several languages and code; a tokenizer of plain bytes makes 168 different ids of them."""
+
 NUMERICS_SAY_TOKENS = 8
 NUMERICS_SAY_BYTES = 4 * 2**30
 """The reference continues the prompt by eight tokens where reading the weights eight times more is cheap,

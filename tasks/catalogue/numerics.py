@@ -102,15 +102,16 @@ ENTRIES: tuple[Entry, ...] = (
         code="NUM012",
         title="No tokenizer",
         severity="info",
-        meaning="The release has no tokenizer.json, so token ids drawn by a fixed seed were compared and no "
-        "prompt was continued.",
-        remedy="Add tokenizer.json to the release to compare it on text.",
+        meaning="The release has no tokenizer.json, or one that knows hardly anything of the shipped texts; "
+        "token ids drawn by a fixed seed were compared and no prompt was continued.",
+        remedy="Add the model's own tokenizer.json to the release to compare it on text.",
     ),
     Entry(
         code="NUM013",
         title="Tokenizer does not fit",
         severity="error",
-        meaning="tokenizer.json cannot be read, or gives token ids beyond the model's vocabulary.",
+        meaning="tokenizer.json cannot be read, fails on the shipped texts, or gives token ids beyond the "
+        "model's vocabulary; token ids drawn by a fixed seed were compared.",
         remedy="Take tokenizer and config.json from the same revision of the release.",
     ),
     Entry(

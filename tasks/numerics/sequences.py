@@ -15,7 +15,16 @@ from day0.adapters.models.tokenizer import Tokenizer, load_tokenizer
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
 from .prompts.passes import Model, plan_passes
-from .prompts.tokens import Tokens, filled, from_texts, length_for, running_text, seeded, vocabulary_of
+from .prompts.tokens import (
+    Tokens,
+    filled,
+    from_texts,
+    length_for,
+    running_text,
+    seeded,
+    tried_texts,
+    vocabulary_of,
+)
 from .question import Question
 from .says import draft
 from .walk.case import Case
@@ -113,21 +122,24 @@ def _tokenizer(question: Question) -> tuple[Tokenizer | None, list[Finding]]:
     """The tokenizer where it is there and fits, and what is wrong with it."""
     subject = Subject(kind="file", name="tokenizer.json")
     try:
-        tokenizer = load_tokenizer(question.release)
+        tokenizer = load_tokenizer(question.release, tried_texts(question.prompt))
     except CheckpointError as error:
         return None, [make_finding("NUM013", subject, error.message)]
     if tokenizer is None:
-        return None, [
-            make_finding(
-                "NUM012", subject, "The release has no tokenizer.json; seeded token ids were compared."
-            )
-        ]
+        said = "The release has no tokenizer.json; seeded token ids were compared."
+        return None, [make_finding("NUM012", subject, said)]
     start = tokenizer.encode(question.prompt, special=True)
-    largest = max((*from_texts(tokenizer, start, (), 1 << 14).ids, *running_text(tokenizer)), default=0)
+    ids = {*from_texts(tokenizer, start, (), 1 << 14).ids, *running_text(tokenizer)}
     vocabulary = vocabulary_of(question.skeleton.config)
-    if largest >= vocabulary:
-        said = f"tokenizer.json gives the token id {largest}, the model's vocabulary has {vocabulary}."
+    if max(ids, default=0) >= vocabulary:
+        said = f"tokenizer.json gives the token id {max(ids)}, the model's vocabulary has {vocabulary}."
         return None, [make_finding("NUM013", subject, said)]
+    if len(ids) < min(thresholds.NUMERICS_DISTINCT_TOKENS, vocabulary // 2):
+        said = (
+            f"tokenizer.json makes {len(ids)} different token ids of all shipped texts; seeded ones were "
+            "compared."
+        )
+        return None, [make_finding("NUM012", subject, said)]
     return tokenizer, []
 
 

@@ -97,7 +97,7 @@ def _refuse_other_tokens(bundle: Bundle, release: Release, prompt: str) -> None:
     from day0.adapters.models.tokenizer import load_tokenizer
 
     head = bundle.head
-    tokenizer = load_tokenizer(release) if head.prompt_tokens else None
+    tokenizer = load_tokenizer(release, (prompt,)) if head.prompt_tokens else None
     if tokenizer is None:
         return
     ids: Sequence[int] = head.passes[0].ids[0][: head.prompt_tokens]

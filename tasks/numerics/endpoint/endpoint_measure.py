@@ -10,6 +10,7 @@ from ... import thresholds
 from ...finding import Finding, Subject, make_finding
 from ..made import Made, reference_text
 from ..prompts.prompts import TEXTS
+from ..prompts.tokens import tried_texts
 from ..question import Question
 from ..record_parts import ReferenceCheck
 from ..trust.reference_check import check_findings, check_reference, streaming_arms
@@ -25,7 +26,7 @@ def measure_endpoint(question: Question, target: EndpointTarget) -> tuple[Made, 
     """
     subject = Subject(kind="file", name="tokenizer.json")
     try:
-        tokenizer = load_tokenizer(question.release)
+        tokenizer = load_tokenizer(question.release, tried_texts(question.prompt))
     except CheckpointError as error:
         return _nothing(question), [make_finding("NUM013", subject, error.message)]
     if tokenizer is None:

@@ -73,6 +73,11 @@ def running_text(tokenizer: Tokenizer) -> Sequence[int]:
     return tuple(token for text in PASSAGES for token in tokenizer.encode(f"{text}\n\n", special=False))
 
 
+def tried_texts(prompt: str) -> Sequence[str]:
+    """All texts that a comparison makes tokens of."""
+    return (prompt, *TEXTS, *PASSAGES)
+
+
 def filled(text: Sequence[int], length: int) -> tuple[int, ...]:
     """The first `length` tokens of a text that starts again at its end; none of an empty one."""
     if not text:

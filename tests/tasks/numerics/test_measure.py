@@ -19,6 +19,7 @@ from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.skeleton import Node
 from day0.tasks.job import NumericsOptions
 from day0.tasks.numerics.measure import measure_numerics
+from day0.tasks.numerics.prompts.prompts import TEXTS
 from day0.tasks.numerics.question import Question
 from day0.tasks.numerics.record import NumericsRecord
 from day0.tasks.reference_arm import Arm
@@ -26,15 +27,14 @@ from support.in_process_target import InProcessTarget, dies, lacks_an_operator, 
 from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
+PROMPT = "Four words are here"
 
 
 def measured(
     tiny: TinyRelease, target: Any, store: Path, salt: str = "", prompts: str = "texts"
 ) -> NumericsRecord:
     asked = NumericsOptions(prompts=prompts)
-    question = Question(
-        tiny.release, tiny.skeleton, RunStore(store), "Four words are here", salt, asked=asked
-    )
+    question = Question(tiny.release, tiny.skeleton, RunStore(store), PROMPT, salt, asked=asked)
     return measure_numerics(question, target, target.describe())
 
 
@@ -301,7 +301,8 @@ def test_prompt_is_continued_by_both_and_a_tokenizer_that_does_not_fit_is_told(
     llama: TinyRelease, tmp_path: Path
 ) -> None:
     model = copied(llama, tmp_path / "release", lambda tensors: None)
-    words = {"<unk>": 0} | {f"w{number}": number for number in range(1, 60)}
+    known = [word for text in TEXTS for word in text.split() if word.isalpha() and word not in PROMPT.split()]
+    words = {"<unk>": 0} | {word: number for number, word in enumerate(dict.fromkeys(known[:63]), 1)}
     save_tokenizer(words, model.folder)
     record = measured(model, InProcessTarget("eager@cpu/fp32"), tmp_path)
     said = record.facts.says
@@ -324,9 +325,26 @@ def test_prompt_is_continued_by_both_and_a_tokenizer_that_does_not_fit_is_told(
     assert record.facts.says is None
 
 
-def save_tokenizer(words: dict[str, int], folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "unknown", "code", "said"),
+    [
+        ({"<unk>": 0, "Four": 1}, "<unk>", "NUM012", "makes 2 different token ids"),
+        ({"<unk>": 0, "Four": 1}, "other", "NUM013", "cannot be used on a text"),
+    ],
+)
+def test_with_a_tokenizer_of_other_words_or_one_that_fails_the_nodes_are_compared_on_drawn_tokens(
+    llama: TinyRelease, tmp_path: Path, words: dict[str, int], unknown: str, code: str, said: str
+) -> None:
+    model = copied(llama, tmp_path / "release", lambda tensors: None)
+    save_tokenizer(words, model.folder, unknown)
+    record = measured(model, InProcessTarget("eager@cpu/bf16"), tmp_path)
+    assert said in next(finding.message for finding in record.findings if finding.code == code)
+    assert {block.verdict for block in record.facts.blocks} == {"pass"}
+
+
+def save_tokenizer(words: dict[str, int], folder: Path, unknown: str = "<unk>") -> None:
     """A tokenizer of whole words."""
-    tokenizer = Tokenizer(WordLevel(words, unk_token="<unk>"))
+    tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
 
