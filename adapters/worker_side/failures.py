@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from day0_worker.error_places import locate
 from day0_worker.stack import ERROR_KINDS, StackError
@@ -43,8 +43,9 @@ _RULES: Sequence[Tuple[str, str]] = (
 
 def classify(error: BaseException) -> str:
     """The kind of an exception."""
-    if isinstance(error, StackError):
-        return error.kind if error.kind in ERROR_KINDS else "runtime"
+    refusal = _refusal(error)
+    if refusal is not None:
+        return refusal.kind if refusal.kind in ERROR_KINDS else "runtime"
     if isinstance(error, (ImportError, ModuleNotFoundError)):
         return "import"
     if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
@@ -71,6 +72,11 @@ def first_cause(text: str) -> str:
     return summary.partition("⬆️")[0] if mark else told
 
 
+def _refusal(error: BaseException) -> Optional[StackError]:
+    """What a stack itself said; an exporter that was tracing meanwhile wraps all errors in its own."""
+    return next((cause for cause in _causes(error) if isinstance(cause, StackError)), None)
+
+
 def _causes(error: BaseException) -> List[BaseException]:
     causes = [error]
     while len(causes) < _CAUSES and causes[-1].__cause__ is not None:
@@ -80,6 +86,7 @@ def _causes(error: BaseException) -> List[BaseException]:
 
 def answer(error: BaseException) -> Dict[str, Any]:
     """The exception as the `error` object of an answer: kind, type, message, place, frames oldest first."""
+    error = _refusal(error) or error
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
     text = plain(str(error)).strip() or type(error).__name__
     if error.__cause__ is not None and str(error.__cause__) not in text:

@@ -177,7 +177,8 @@ def _compared(seen: Seen) -> NodeFacts:
     node, main = seen.node, seen.failures.get(f"local/{MAIN}")
     if f"local/{MAIN}" not in seen.values:
         reason = f"{main.outcome}: {main.detail}" if main else "not run"
-        facts = NodeFacts(block=_block(node, None, None, math.nan, "fail", reason))
+        verdict = _of_failure(main.outcome) if main else "fail"
+        facts = NodeFacts(block=_block(node, None, None, math.nan, verdict, reason))
         return facts.model_copy(
             update={"outcome": main.outcome if main else "not_run", "log": main.log if main else ()}
         )
@@ -310,13 +311,14 @@ def _verdict(
         return "fail", str(found.excess) if worst == MAIN else f"on {worst}: {found.excess}"
     if not main.applies and not main.zero:
         return NOT_COMPARED, NOT_FINITE
-    for key, failure in seen.failures.items():
+    by_weight = sorted(seen.failures.items(), key=lambda one: _of_failure(one[1].outcome) != "fail")
+    for key, failure in by_weight:
         stream, _, name = key.partition("/")
         where = {"own": " on the target's own stream", "again": ""}.get(
             stream, f" on {name.partition('.')[0]}"
         )
         second = _SECOND if stream == "again" else ""
-        return "fail", f"{second}{failure.outcome}{where}: {failure.detail}"
+        return _of_failure(failure.outcome), f"{second}{failure.outcome}{where}: {failure.detail}"
     if main.zero:
         return NOT_COMPARED, ZERO
     if there is None:
@@ -328,6 +330,11 @@ def _verdict(
             f"off only by what it received: token_ratio {ratio:.3g} on the target's own stream",
         )
     return "pass", ""
+
+
+def _of_failure(outcome: str) -> str:
+    """What a stack says it does not do is not wrong; it is left uncompared."""
+    return NOT_COMPARED if outcome == "unsupported" else "fail"
 
 
 def _drowned(seen: Seen, group: str, found: Judgement | None) -> bool:

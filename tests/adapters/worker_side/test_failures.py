@@ -86,5 +86,20 @@ def test_the_cause_counts_and_the_frames_are_shown() -> None:
     assert any("test_failures.py" in frame for frame in said["frames"])
 
 
+def test_a_refusal_stays_one_whoever_wraps_it() -> None:
+    def refuse() -> None:
+        raise StackError("layer 0 keeps its state in a HybridCache; the shape is its own", "unsupported")
+
+    def export() -> None:
+        try:
+            refuse()
+        except StackError as error:
+            raise RuntimeError("Failed to export the model; shape mismatch") from error
+
+    said = answer(raised(export))
+    assert said["kind"] == "unsupported"
+    assert said["message"] == "layer 0 keeps its state in a HybridCache; the shape is its own"
+
+
 def test_messages_are_bounded() -> None:
     assert len(answer(RuntimeError("x" * 100_000))["message"]) <= 4000

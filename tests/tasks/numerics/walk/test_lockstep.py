@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from day0.adapters.base.errors import WorkerCrashed
+from day0.adapters.base.errors import RemoteError, WorkerCrashed
 from day0.adapters.base.run_store import RunStore
 from day0.tasks.job import NumericsOptions
 from day0.tasks.numerics.measure import measure_numerics
@@ -165,3 +165,25 @@ def test_a_fault_of_the_second_run_alone_is_told(
     assert record.facts.first_fault is not None
     assert record.facts.first_fault.block == node
     assert record.verdict == "fail"
+
+
+def test_what_a_stack_does_not_claim_to_do_is_left_uncompared(tiny: Tiny, tmp_path: Path) -> None:
+    model = tiny("llama")
+    first, second = [node.name for node in model.skeleton.nodes if node.role == "layer"][:2]
+
+    def refuses(tensor: torch.Tensor) -> torch.Tensor:
+        raise RemoteError("this cache is not lifted out", kind="unsupported", type_name="StackError")
+
+    def refuses_steps(tensor: torch.Tensor) -> torch.Tensor:
+        return refuses(tensor) if tensor.shape[1] == 1 else tensor
+
+    target = InProcessTarget("eager@cpu/bf16", {first: refuses, second: refuses_steps})
+    record = measured(model, target, tmp_path, prompts="decode")
+    verdicts = {block.name: (block.verdict, block.reason) for block in record.facts.blocks}
+    assert verdicts.pop(first) == ("unverified", "unsupported: this cache is not lifted out")
+    assert verdicts.pop(second) == ("unverified", "unsupported on decode: this cache is not lifted out")
+    assert {verdict for verdict, _ in verdicts.values()} == {"pass"}
+    assert record.facts.first_fault is None
+    assert record.verdict == "unverified"
+    found = {finding.code: finding.subject.name for finding in record.findings}
+    assert found["NUM008"] in (first, second)
