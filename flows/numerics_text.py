@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from day0.reports.page.numerics_check import check_notice
+from day0.reports.page.numerics_fault import measured
 from day0.reports.page.numerics_images import judged as images_judged
 from day0.reports.page.numerics_images import line as images_line
 from day0.reports.page.numerics_precision import policy_words
@@ -77,8 +78,7 @@ def _nodes(blocks: Sequence[Block]) -> Iterator[str]:
 
 def _fault(fault: FirstFault) -> Iterator[str]:
     way = " > ".join(part for part in (fault.block, fault.fragment, fault.op) if part)
-    measured = f"{fault.metric} {number_text(fault.value)} beyond {number_text(fault.tolerance)}"
-    yield f"first fault: {way}, {measured}"
+    yield f"first fault: {way}, {measured(fault)}"
     if fault.detail:
         yield f"  {fault.detail}"
     if fault.repro:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from day0.tasks.numerics.record import NumericsFacts, NumericsRecord
 
 from ..model import Report, TargetResult
-from ..words import bytes_text, exact_text, listed, number_text, plural
+from ..words import bytes_text, exact_text, listed, plural
 from .blocks import absent_block, reused, target_slug, why_nothing
 from .depth_axes import Locate
 from .depth_figure import error_figure, errors
@@ -15,7 +16,7 @@ from .depth_reading import reading
 from .gain_figure import gain_figure
 from .ledger import Ledger
 from .numerics_check import check_notice
-from .numerics_fault import fault_trail
+from .numerics_fault import fault_trail, measured
 from .numerics_images import images_group
 from .numerics_nodes import chosen_places, node_id, node_tables
 from .numerics_output import output_group
@@ -104,9 +105,10 @@ def _lead(facts: NumericsFacts) -> str:
     fault = facts.first_fault
     held = f"held against {facts.reference}, noise from {facts.noise}"
     if fault is not None:
+        failed = math.isnan(float(fault.value))
         return (
-            f"{fault.block} is the first node beyond tolerance by itself: {fault.metric} "
-            f"{number_text(fault.value)}, allowed {number_text(fault.tolerance)}; {held}."
+            f"{fault.block} is the first node {'that failed' if failed else 'beyond tolerance by itself'}: "
+            f"{measured(fault)}; {held}."
         )
     good = sum(node.verdict == "pass" for node in facts.blocks)
     told = f"{exact_text(good)} of {plural(len(facts.blocks), 'node')} within tolerance; {held}."

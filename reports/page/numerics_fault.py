@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from day0.tasks.numerics.record import NumericsFacts
+from day0.tasks.numerics.record import FirstFault, NumericsFacts
 
-from ..words import exact_text
+from ..words import exact_text, number_text
 from .depth_axes import Locate
 from .ledger import Ledger
 from .parts import Script, Stat, Step, Trail
@@ -15,6 +15,13 @@ from .text import LINE_LIMIT, clean
 _MOST_LINES = 150
 _MOST_CHARACTERS = 8_000
 _PLACE = "stages.numerics.facts.first_fault.repro"
+
+
+def measured(fault: FirstFault) -> str:
+    """The measure with its tolerance; a failure, of which nothing was measured, by its class alone."""
+    if math.isnan(float(fault.value)):
+        return fault.metric
+    return f"{fault.metric} {number_text(fault.value)}, allowed {number_text(fault.tolerance)}"
 
 
 def fault_trail(ledger: Ledger, facts: NumericsFacts, slug: str, index: int, row_of: Locate) -> Trail | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from day0.flows.stage_text import stage_lines
+from day0.tasks.numerics.record import FirstFault
 from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, TaskMetric, Training
 from support.sample_numerics import optional_parts, sample_numerics, sample_routing, sample_self_test
 from support.sample_records import ORT
@@ -17,7 +18,7 @@ def test_every_part_is_told() -> None:
     text = "\n".join(stage_lines(sample_numerics(ORT, layers=6, bad=3, **parts)))
     for part in (
         "The reference itself was checked by stock from_pretrained: 1.40e-6",
-        "first fault: model.layers.3 > model.layers.3.mlp.act_fn > aten.silu.default, gain_score 61.4 beyond",
+        "first fault: model.layers.3 > model.layers.3.mlp.act_fn > aten.silu.default, gain_score 61.4",
         "--json | jq -r .first_fault.repro",
         f"{'model.layers.3':<28} 16 flips of 128 tokens: 9 near-ties, 7 unexplained",
         "window       did not run: the model has no window",
@@ -38,6 +39,12 @@ def test_a_deep_model_shows_what_does_not_pass() -> None:
     assert not any(line.startswith("  pass ") for line in rows)
     assert any("and 20 more that do not pass" in line for line in lines)
     assert any("103 nodes: 63 pass, 1 fail, 39 inherited" in line for line in lines)
+
+
+def test_a_failure_is_told_by_its_class_since_nothing_was_measured() -> None:
+    fault = FirstFault(block="model.layers.1", metric="crash", value="NaN", tolerance="NaN")
+    lines = list(stage_lines(sample_numerics(ORT, layers=2, first_fault=fault)))
+    assert "  first fault: model.layers.1, crash" in lines
 
 
 def test_what_is_missing_is_told() -> None:

@@ -210,6 +210,14 @@ def test_the_first_fault_leads_from_the_node_to_the_operator() -> None:
     assert [stat.cell.text for stat in trail.found] == ["61.4", "12.0"]
 
 
+def test_a_failure_is_told_by_its_class_since_nothing_was_measured() -> None:
+    fault = FirstFault(block="model.layers.3", metric="crash", value="NaN", tolerance="NaN")
+    block = block_of(everything(first_fault=fault))
+    assert block.lead.startswith("model.layers.3 is the first node that failed: crash; held against ")
+    assert block.trail is not None
+    assert block.trail.found == []
+
+
 def test_a_long_script_is_cut_and_says_how_to_get_all_of_it() -> None:
     script = "\n".join(f"x{i} = {'1' * 90}" for i in range(400)) + "\n# " + "<b>" * 4000
     fault = FirstFault(block="model.layers.3", metric="ratio", value=9.0, tolerance=5.0, repro=script)
