@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 STAGE = "numerics"
-STAGE_VERSION = 5
+STAGE_VERSION = 6
 
 
 class Block(Value):

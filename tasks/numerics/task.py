@@ -50,6 +50,7 @@ def run(
         "family": job.fingerprint.family,
         "exact": job.fingerprint.digest,
         "prompt": job.options.prompt,
+        "memory": str(job.options.memory_limit),
         "asked": digest(job.options.numerics.model_dump(exclude={"spread"})),
         "files": digest([_content(job.options.numerics.samples), _content(job.options.numerics.reference)]),
         "with": str(with_chosen(TargetSpec.parse(job.target), chosen)),

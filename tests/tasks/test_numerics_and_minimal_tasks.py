@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from day0.adapters.base.target_spec import TargetSpec
+from day0.adapters.base.values import Fingerprint
 from day0.adapters.targets.open import open_target
 from day0.tasks.inventory import task as inventory
-from day0.tasks.job import StageJob, read_ref
+from day0.tasks.job import RecordRef, StageJob, read_ref
 from day0.tasks.minimal import task as minimal
 from day0.tasks.minimal.record import MinimalRecord
 from day0.tasks.numerics import task as numerics
@@ -44,3 +45,23 @@ def test_both_stages_run_in_a_worker_and_are_reused(
     fresh = numerics.run(job.model_copy(update={"options": options, "run": "r2"}), counted, covered, ran)
     assert not fresh.reused
     assert read_ref(job, NumericsRecord, fresh).facts_digest == facts
+
+
+def test_a_comparison_under_another_bound_of_memory_is_made_anew(
+    tiny: Callable[[str], TinyRelease], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a small bound left out (stock transformers as the check) must not stand for a large one.
+    job = StageJob(run="r1", store=str(tmp_path), model=str(tiny("llama").folder), target="eager@cpu/bf16")
+    job = job.model_copy(update={"fingerprint": Fingerprint(family="test", exact={})})
+    counted, covered = inventory.run(job), store_coverage(job)
+    keys: list[str] = []
+
+    def noted(_: StageJob, __: object, ___: str, key: str, ____: object) -> RecordRef:
+        keys.append(key)
+        return covered
+
+    monkeypatch.setattr(numerics, "reuse_or_run", noted)
+    for bound in (2**30, 2**33, 2**33):
+        options = job.options.model_copy(update={"memory_limit": bound})
+        numerics.run(job.model_copy(update={"options": options}), counted, covered)
+    assert keys[0] != keys[1] == keys[2]
