@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from day0.adapters.base.release import Release
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.base.target import TargetDescription
+from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.base.values import json_number
 
 from ..finding import Finding
+from .again_script import again_script
 from .findings import merge_calls
 from .further import Further
 from .measures.signatures import Signature, save_signatures
@@ -102,6 +104,7 @@ class Made:
 
 def record_of(
     question: Question,
+    spec: TargetSpec,
     description: TargetDescription,
     made: Made | None,
     findings: Sequence[Finding],
@@ -128,7 +131,7 @@ def record_of(
         files["signatures"] = save_signatures(question.store, made.signatures)
     return NumericsRecord.conclude(
         findings=findings,
-        facts=_facts(question, description, made),
+        facts=_facts(question, spec, description, made),
         observations=observations,
         sources=SOURCES,
         files=files,
@@ -151,7 +154,14 @@ def _first_fault(nodes: Sequence[NodeFacts]) -> FirstFault | None:
     return None
 
 
-def _facts(question: Question, description: TargetDescription, made: Made) -> NumericsFacts:
+def _with_script(question: Question, spec: TargetSpec, fault: FirstFault | None) -> FirstFault | None:
+    """The fault with a script that shows it again, where the search for its operator gave none."""
+    if fault is None or fault.repro:
+        return fault
+    return fault.model_copy(update={"repro": again_script(question, spec, fault)})
+
+
+def _facts(question: Question, spec: TargetSpec, description: TargetDescription, made: Made) -> NumericsFacts:
     nodes = merge_calls(made.nodes)
     head = next((facts for facts in nodes if facts.reference_chosen or facts.prompts), None)
     bugs = [bug for facts in nodes for bug in facts.bugs] + list(made.further.reading_bugs)
@@ -162,7 +172,7 @@ def _facts(question: Question, description: TargetDescription, made: Made) -> Nu
         noise=made.noise,
         tokens=made.tokens,
         blocks=tuple(facts.block for facts in nodes),
-        first_fault=_first_fault(nodes),
+        first_fault=_with_script(question, spec, _first_fault(nodes)),
         logits=_logits(made, nodes, head),
         decode=head.decode if head is not None else made.decode,
         says=made.says,

@@ -49,7 +49,7 @@ def measure_numerics(question: Question, target: Target, description: TargetDesc
     carriage = carried(precision, skeleton.dtype, question.release.config)
     refusal = _refusal(target, description, precision, carriage)
     if refusal is not None:
-        return record_of(question, description, None, [refusal], NumericsObservations())
+        return record_of(question, target.spec, description, None, [refusal], NumericsObservations())
     memory = MemoryWatch(os.getpid(), 0, lambda: None)
     try:
         if isinstance(target, EndpointTarget):
@@ -73,7 +73,7 @@ def measure_numerics(question: Question, target: Target, description: TargetDesc
         nodes_reused=made.reused,
         worker_log=tuple(getattr(target, "log", ())),
     )
-    return record_of(question, description, made, findings, observations)
+    return record_of(question, target.spec, description, made, findings, observations)
 
 
 def _refusal(

@@ -80,7 +80,8 @@ class FirstFault(Value):
         fragment: innermost module in it that is wrong on the reference's input; empty where none is found.
         op: first operator in that fragment beyond noise; empty where none is found.
         detail: how the search went, in a sentence.
-        repro: a script that shows the operator, or else the fragment, again; empty where there is none.
+        repro: a script that shows the operator alone again or, where none does, compares the nodes again;
+            empty where neither can.
     """
 
     block: str
