@@ -291,6 +291,16 @@ ENTRIES: tuple[Entry, ...] = (
         "fixed; run the comparison again with --fresh to see whether the node stays the same.",
     ),
     Entry(
+        code="NUM035",
+        title="Weight without its scale",
+        severity="error",
+        meaning="A weight is stored in a format that needs a scale and the checkpoint has none for it, while "
+        "it has some for others of that format or says that it is quantised. Whoever reads it takes its "
+        "numbers as they stand, the reference like the target, so that no comparison can show the error: the "
+        "node's verdict says nothing of it.",
+        remedy="Fetch the missing tensor; day0 inventory names it (INV023).",
+    ),
+    Entry(
         code="NUM040",
         title="Task answered worse",
         severity="warning",

@@ -31,6 +31,7 @@ from .sequences import Sequences, sequences_of
 from .spread.local_span import spread_locally
 from .trust.reference_check import check_findings
 from .trust.reference_trust import ReferenceTrust
+from .trust.unscaled import unscaled_findings
 from .walk.case import Case
 from .walk.lockstep import Comparison, compare_model
 from .walk.node_work import Watch
@@ -166,6 +167,7 @@ def _walked(
         *given.findings,
         *([_modelled(target, made.noise)] if fake is not None else ()),
         *check_findings(check, question.release.model),
+        *unscaled_findings(question.release, question.skeleton),
         *(finding for part in images.parts for finding in _compared(question, target, part, images.skeleton)),
         *left_out_findings(given.left_out, images.dropped),
         *image_findings(images.facts, str(target.spec), question.release.model),
