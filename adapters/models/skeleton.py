@@ -58,8 +58,10 @@ def _trace(built: BuiltModel) -> tuple[str, dict[str, TracedNode]]:
         if any(node.name.rpartition(".")[0] == path for node in traced):
             return path, {node.name: node for node in traced}
         failure = f"a forward calls no element of {path}"
+    pair = getattr(built.model.config, "is_encoder_decoder", False)
+    kind = " (an encoder-decoder, which token ids alone do not run)" if pair else ""
     raise SkeletonError(
-        f"{built.architecture} does not run on the meta device: {failure}",
+        f"{built.architecture}{kind} does not run on the meta device: {failure}",
         code="E404",
         remedy="Its operators and nodes stay unknown; inventory from headers is not affected.",
     )

@@ -193,6 +193,13 @@ def test_configs_that_give_no_model_say_why(config: dict[str, Any], code: str) -
     assert "\n" not in caught.value.message
 
 
+def test_of_an_encoder_decoder_it_is_said_that_it_is_one() -> None:
+    sizes = {"vocab_size": 32, "d_model": 16, "d_kv": 4, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    with pytest.raises(SkeletonError, match="an encoder-decoder, which token ids alone do not run") as caught:
+        build_skeleton(make_release({"model_type": "t5", "is_encoder_decoder": True, **sizes}, {}))
+    assert caught.value.code == "E404"
+
+
 def test_repository_code_is_information_where_the_type_is_native(tiny: Tiny) -> None:
     config = dict(tiny("llama").skeleton.config)
     config |= {"auto_map": {"AutoModelForCausalLM": "modeling_evil.Evil"}, "architectures": ["Evil"]}
