@@ -26,8 +26,10 @@ from .confirmed import confirmed
 from .target_runs import History, Run, experts_output
 
 Result = TypeVar("Result")
-_HANGS_PER_KIND = 2
-"""Nodes of one kind that may hang; the next ones would only cost their time limit each."""
+_HANGS_PER_NODE = 2
+"""Calls of one node that may hang; the next ones would only cost their time limit each."""
+_NODES_PER_KIND = 2
+"""Nodes of one kind that may hang; those after them are not tried."""
 
 
 class TargetNodes:
@@ -36,7 +38,8 @@ class TargetNodes:
     A worker's death takes its prepared kinds, its caches and the runs that stand still with it; they are made
     again where they are needed. A call during which the worker dies is made once more before it counts as a
     crash; then all runs that stood still are lost, and `resume` raises for each what it was lost to. A kind
-    that cannot be prepared, or that hung twice, is not tried any further: its error is raised again.
+    that cannot be prepared and a node that hung twice are not tried any further: the error is raised again.
+    Where two nodes of a kind hung no other one of it is tried, which is no fault of it: an `UnsupportedError`.
 
     Args:
         target: with the capability `fragment`.
@@ -54,7 +57,7 @@ class TargetNodes:
         self._options = {OPTION: ",".join((*_ways_of(target), *ways))} if ways else {}
         self._handles: dict[tuple[str, str], str] = {}
         self._broken: dict[tuple[str, str], Day0Error] = {}
-        self._hangs: dict[tuple[str, str], int] = {}
+        self._hangs: dict[tuple[str, str], dict[str, list[WorkerTimeout]]] = {}
         self._crashed: set[tuple[str, str]] = set()
         self._history = History()
         self._alive: set[tuple[str, str | None]] = set()
@@ -95,7 +98,7 @@ class TargetNodes:
             UnsupportedError: the target does not run nodes.
         """
         run = Run(node, weights, inputs, mode, state)
-        came = self._tried(run.kind, lambda: self._brought(run))
+        came = self._tried(node, mode, lambda: self._brought(run))
         assert isinstance(came, Answer), "a run that is not to stand still does not"
         return self._ended(run, came)
 
@@ -115,7 +118,7 @@ class TargetNodes:
             return self.run(node, weights, inputs, mode=mode, state=state)
         run = Run(node, weights, inputs, mode, state, pause=node.experts)
         self._examples[node.kind] = (inputs, mode)
-        came = self._tried(run.kind, lambda: self._brought(run))
+        came = self._tried(node, mode, lambda: self._brought(run))
         return self._settled(str(next(self._numbers)), run, came)
 
     def resume(self, paused: Paused, output: Tensor) -> Answer | Paused:
@@ -140,7 +143,7 @@ class TargetNodes:
         try:
             if run.lost is not None:
                 raise run.lost
-            came = self._tried(run.kind, attempt)
+            came = self._tried(run.node, run.mode, attempt)
         finally:
             del self._standing[paused.key]
         run.outputs.append(output)
@@ -174,7 +177,7 @@ class TargetNodes:
             self._count(answer)
             return experts_output(node, answer.outputs, hidden)
 
-        return self._tried((node.kind, mode), attempt)
+        return self._tried(node, mode, attempt)
 
     def observe(
         self,
@@ -288,14 +291,24 @@ class TargetNodes:
         self._history.note(run)
         return run.answer(last)
 
-    def _tried(self, kind: tuple[str, str], attempt: Callable[[], Result]) -> Result:
-        if kind in self._broken:
-            raise self._broken[kind]
+    def _tried(self, node: Node, mode: str, attempt: Callable[[], Result]) -> Result:
+        self._refuse_broken(node, mode)
         try:
             return confirmed(attempt)
         except (WorkerError, UnsupportedError) as error:
-            self._note_failure(kind, error)
+            self._note_failure(node, mode, error)
             raise
+
+    def _refuse_broken(self, node: Node, mode: str) -> None:
+        kind = (node.kind, mode)
+        if kind in self._broken:
+            raise self._broken[kind]
+        hung = self._hangs.get(kind, {})
+        errors = hung.get(node.name, [])
+        if len(errors) >= _HANGS_PER_NODE:
+            raise errors[-1]
+        if not errors and len(hung) >= _NODES_PER_KIND:
+            raise UnsupportedError(f"not tried: {' and '.join(hung)}, which are of the same kind, hung")
 
     def _asked(self, ask: Callable[[], Result]) -> Result:
         try:
@@ -352,15 +365,13 @@ class TargetNodes:
                 raise
         return self._handles[key]
 
-    def _note_failure(self, key: tuple[str, str], error: Day0Error) -> None:
+    def _note_failure(self, node: Node, mode: str, error: Day0Error) -> None:
         self._loaded = ""
         if isinstance(error, WorkerCrashed):
             for run in self._standing.values():
                 run.lost = run.lost or (error if run.at is None else None)
         if isinstance(error, WorkerTimeout):
-            self._hangs[key] = self._hangs.get(key, 0) + 1
-            if self._hangs[key] >= _HANGS_PER_KIND:
-                self._broken[key] = error
+            self._hangs.setdefault((node.kind, mode), {}).setdefault(node.name, []).append(error)
 
 
 def _ways_of(target: Target) -> list[str]:

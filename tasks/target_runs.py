@@ -47,11 +47,6 @@ class Run:
     lost: Day0Error | None = None
 
     @property
-    def kind(self) -> tuple[str, str]:
-        """What is prepared once."""
-        return self.node.kind, self.mode
-
-    @property
     def sequence(self) -> tuple[str, str | None]:
         """Whose cache it uses."""
         return self.node.name, self.state

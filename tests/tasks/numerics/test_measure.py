@@ -143,8 +143,26 @@ def test_a_kind_that_hangs_is_not_waited_for_at_every_node(llama: TinyRelease, s
     layers = [node.name for node in llama.skeleton.nodes if node.role == "layer"]
     record = measured(llama, InProcessTarget("eager@cpu/bf16", dict.fromkeys(layers, hangs)), shared)
     assert tries == 2
-    assert [block.name for block in record.facts.blocks if block.verdict == "fail"] == layers
+    verdicts = {block.name: (block.verdict, block.reason) for block in record.facts.blocks}
+    assert [name for name, (verdict, _) in verdicts.items() if verdict == "fail"] == layers[:2]
+    said = f"unsupported: not tried: {layers[0]} and {layers[1]}, which are of the same kind, hung"
+    assert verdicts[layers[2]] == ("unverified", said)
     assert [finding.code for finding in record.findings].count("NUM002") == 1
+
+
+def test_a_node_that_hangs_on_one_prompt_leaves_the_others_of_its_kind_alone(
+    llama: TinyRelease, shared: Path
+) -> None:
+    def hangs(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.shape[1] == 1:
+            raise WorkerTimeout("no answer after 60 s")
+        return tensor
+
+    target = InProcessTarget("eager@cpu/bf16", {"model.layers.1": hangs})
+    record = measured(llama, target, shared, prompts="texts,decode")
+    verdicts = {block.name: block.verdict for block in record.facts.blocks}
+    assert [name for name, verdict in verdicts.items() if verdict == "fail"] == ["model.layers.1"]
+    assert verdicts["model.layers.2"] == "pass"
 
 
 class Killed(BaseException):
