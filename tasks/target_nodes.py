@@ -39,7 +39,7 @@ class TargetNodes:
     again where they are needed. A call during which the worker dies is made once more before it counts as a
     crash; then all runs that stood still are lost, and `resume` raises for each what it was lost to. A kind
     that cannot be prepared and a node that hung twice are not tried any further: the error is raised again.
-    Where two nodes of a kind hung no other one of it is tried, which is no fault of it: an `UnsupportedError`.
+    Where two nodes of a kind hung no other of it is tried, which is no fault of it: an `UnsupportedError`.
 
     Args:
         target: with the capability `fragment`.
