@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("FAIL_ON_SKIP") and reporter is not None and reporter.stats.get("skipped"):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_left_as_it_was() -> Iterator[None]:
+    """What changes torch for the whole process would make later tests, and later stages, compute otherwise."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        assert torch.get_default_dtype() == torch.float32
+        assert not torch.are_deterministic_algorithms_enabled()

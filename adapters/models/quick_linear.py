@@ -29,12 +29,12 @@ class Scratch:
     """Memory in which blocks of weights are widened; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._held = torch.empty(0)
+        self._held = torch.empty(0, dtype=torch.float32)
 
     def take(self, rows: int, columns: int) -> Tensor:
         """Rows of so many columns in fp32, of any values."""
         if self._held.numel() < rows * columns:
-            self._held = torch.empty(rows * columns)
+            self._held = torch.empty(rows * columns, dtype=torch.float32)
         return self._held[: rows * columns].view(rows, columns)
 
 

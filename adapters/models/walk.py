@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from day0_worker.dtypes import torch_dtype
 from day0_worker.modules import build_model, place
 from day0_worker.stack import StackError
+from day0_worker.torch_globals import computing, standing_still
 from day0_worker.trees import TreeError, decode, encode_arguments
 
 from ..base.errors import SkeletonError
@@ -59,7 +60,7 @@ class Glue:
     def forward(self, walk: Walk, inputs: Mapping[str, Any]) -> Any:
         """One forward in the calling thread on behalf of a walk."""
         self._local.walk = walk
-        with torch.no_grad(), _OnTheHost():
+        with computing(), torch.no_grad(), _OnTheHost():
             return self._function(**inputs)
 
     @property
@@ -216,7 +217,8 @@ class Walk:
             raise TreeError(f"argument of {node}: {error}") from error
         index, self._count = self._count, self._count + 1
         self._calls.put(NodeCall(node, index, Call(tree, tensors), self))
-        outputs = self._replies.get()
+        with standing_still():
+            outputs = self._replies.get()
         if outputs is None:
             raise _Closed
         return decode(outputs.tree, outputs.tensors, kwargs.get(self._glue.cache_name))

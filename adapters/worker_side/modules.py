@@ -11,6 +11,7 @@ from day0_worker.dtypes import torch_dtype
 from day0_worker.expert_stack import compacted
 from day0_worker.parts import PausedRuns, pausing_at
 from day0_worker.stack import StackError
+from day0_worker.torch_globals import changing, computing
 from day0_worker.trees import with_state
 from day0_worker.workarounds import Ways, apply_all
 
@@ -53,7 +54,7 @@ def build_model(config: Mapping[str, Any], architecture: str, dtype: str, option
         )
     parsed = CONFIG_MAPPING[model_type].from_dict(with_floats(config))
     chosen = {f"{key}_implementation": options[key] for key in ("attn", "experts") if key in options}
-    with torch.device("meta"), _meta_safe_creation():
+    with changing(), torch.device("meta"), _meta_safe_creation():
         model: Any = model_class._from_config(parsed, dtype=torch_dtype(dtype), **chosen)
     _keep_in_fp32(model, torch_dtype(dtype))
     model.eval()
@@ -230,17 +231,18 @@ class NodeModules:
         """
         import torch
 
-        cache = None if state is None else self.cache(state)
-        module = self.module(node)
-        try:
-            if weights is not None:
-                self.load(node, weights, pause)
-            stop = pausing_at(self.module(f"{node}.{pause}")) if pause else contextlib.nullcontext()
-            with stop, torch.no_grad(), self._ways.active():
-                return module(*with_state(list(args), cache), **with_state(dict(kwargs), cache))
-        finally:
-            if not keep:
-                self.free(node)
+        with computing():
+            cache = None if state is None else self.cache(state)
+            module = self.module(node)
+            try:
+                if weights is not None:
+                    self.load(node, weights, pause)
+                stop = pausing_at(self.module(f"{node}.{pause}")) if pause else contextlib.nullcontext()
+                with stop, torch.no_grad(), self._ways.active():
+                    return module(*with_state(list(args), cache), **with_state(dict(kwargs), cache))
+            finally:
+                if not keep:
+                    self.free(node)
 
     def start(
         self,
@@ -299,7 +301,7 @@ class NodeModules:
         with compacted(self.module(f"{node}.{path}"), weights, self.device) as forward:
 
             def run(hidden: torch.Tensor, ids: torch.Tensor, chosen: torch.Tensor) -> Any:
-                with torch.no_grad(), self._ways.active():
+                with computing(), torch.no_grad(), self._ways.active():
                     return forward(hidden, ids, chosen)
 
             yield run

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from day0_worker.stack import StackError
+from day0_worker.torch_globals import standing_still
 
 if TYPE_CHECKING:
     import torch
@@ -167,7 +168,8 @@ class _Run:
         if self._ended:
             raise _Ended
         self._events.put(tuple(tensor.detach() for tensor in call))
-        output = self._replies.get()
+        with standing_still():
+            output = self._replies.get()
         if output is None:
             raise _Ended
         return output.to(call[0].device)

@@ -238,7 +238,7 @@ def _random(name: str, place: torch.Tensor, count: int) -> torch.Tensor:
     if not place.dtype.is_floating_point:
         return torch.zeros(count, dtype=place.dtype)
     draw = torch.Generator().manual_seed(int(digest(name)[:8], 16))
-    value = torch.randn(count, generator=draw) * _SPREAD
+    value = torch.randn(count, generator=draw, dtype=torch.float32) * _SPREAD
     return (value + 1 if place.dim() == 1 else value).to(place.dtype)
 
 
@@ -246,7 +246,7 @@ def _loose(skeleton: Skeleton, dtype: str) -> dict[str, torch.Tensor]:
     """Random parameters for those that lie directly in a container of nodes: the glue itself uses them."""
     called = [node.name for node in skeleton.nodes if node.called]
     return {
-        f"{node.name}.{name}": torch.randn(tuple(recipe.shape)) * _SPREAD
+        f"{node.name}.{name}": torch.randn(tuple(recipe.shape), dtype=torch.float32) * _SPREAD
         for node in skeleton.nodes
         if not node.called and any(name.startswith(f"{node.name}.") for name in called)
         for name, recipe in node.weights.items()

@@ -140,7 +140,7 @@ def _floors(distance: Distance, eps: float) -> Tensor:
 
 def _floor(scale: float, eps: float) -> float:
     """One ULP at that scale, over it: between eps / 2 and eps."""
-    return float(_binade(torch.tensor(scale))) * eps / scale if scale > 0 else math.nan
+    return float(_binade(torch.tensor(scale, dtype=torch.float32))) * eps / scale if scale > 0 else math.nan
 
 
 def _binade(scale: Tensor) -> Tensor:

@@ -28,9 +28,12 @@ class LargestUlps:
 
     def __init__(self, dtype: torch.dtype, elements: int) -> None:
         info = torch.finfo(dtype)
-        self._eps, self._smallest = float(info.eps), max(float(info.tiny), float(torch.finfo().tiny))
+        self._eps, self._smallest = (
+            float(info.eps),
+            max(float(info.tiny), float(torch.finfo(torch.float32).tiny)),
+        )
         self._room = int(_SHARE * elements) + 1
-        self._largest = torch.zeros(0)
+        self._largest = torch.zeros(0, dtype=torch.float32)
         self._count = 0
 
     def add(self, difference: Tensor, reference: Tensor) -> None:
