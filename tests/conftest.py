@@ -45,7 +45,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def _torch_is_left_as_it_was() -> Iterator[None]:
-    """What changes torch for the whole process would make later tests, and later stages, compute otherwise."""
+    """What changes torch for the whole process would make later tests, and stages, compute otherwise."""
     yield
     torch = sys.modules.get("torch")
     if torch is not None:
