@@ -10,6 +10,7 @@ from day0.tasks.verdict import exit_status
 from .answer import print_answer
 from .flags import RunFlags, Switch, Targets, command_text, settings_of
 from .progress_display import show_progress
+from .prompts_flag import AUTO, check_prompts, switches_of
 from .settings import run_options
 from .terminal import stdout_for_data, write_json
 
@@ -22,6 +23,7 @@ def adapt(
     *,
     target: Targets,
     fresh: Switch = False,
+    prompts: str = AUTO,
     flags: RunFlags = _DEFAULT,
 ) -> int:
     """Adapt a model to one or more targets: all stages, one report.
@@ -30,9 +32,15 @@ def adapt(
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
         target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16; may be repeated.
         fresh: Run again whatever touches the target.
+        prompts: Which shipped prompts nodes are compared on: auto, all, or names with commas (texts, padded,
+            shifted, decode, window, long, image).
         flags: Shared flags.
     """
+    from day0.tasks.job import NumericsOptions
+
+    check_prompts(prompts)
     settings = settings_of(flags)
+    switches = [*["--fresh"] * fresh, *switches_of(prompts)]
     with stdout_for_data() as data:
         with show_progress():
             from .local_run import prefect_ready
@@ -48,8 +56,8 @@ def adapt(
                     target,
                     revision=commit,
                     store=settings.store,
-                    options=run_options(settings, fresh=fresh),
-                    command=command_text("adapt", model, target, flags, *["--fresh"] * fresh),
+                    options=run_options(settings, fresh=fresh, numerics=NumericsOptions(prompts=prompts)),
+                    command=command_text("adapt", model, target, flags, *switches),
                 )
         store = RunStore(settings.store)
         report = read_report(store, run)

@@ -11,6 +11,7 @@ from day0.adapters.base.errors import InputError
 
 from .commands_stages import run_stage_verb
 from .flags import RunFlags, Switch, Target
+from .prompts_flag import AUTO, check_prompts
 
 _DEFAULT = RunFlags()
 
@@ -33,7 +34,7 @@ class CompareFlags:
         spread: Compare nodes side by side first: threads:N, processes:N or dask:SCHEDULER.
     """
 
-    prompts: str = "auto"
+    prompts: str = AUTO
     self_test: Switch = False
     sweep_precision: str = ""
     train: Switch = False
@@ -81,16 +82,9 @@ def compare(
 
 
 def _check(more: CompareFlags) -> None:
-    from day0.tasks.numerics.prompts.passes import PURPOSES, unknown_names
     from day0.tasks.spreading import parse_spread
 
-    unknown = unknown_names(more.prompts)
-    if unknown:
-        raise InputError(
-            f"there is no prompt {unknown[0].strip()!r}",
-            code="E187",
-            remedy=f"There are {', '.join(PURPOSES)}; auto and all choose among them.",
-        )
+    check_prompts(more.prompts)
     parse_spread(more.spread)
     # Both are read again where they are used: what is wrong with them is not told after hours of walking.
     if more.sweep_precision:

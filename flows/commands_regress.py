@@ -6,20 +6,26 @@ from day0.tasks.verdict import exit_status
 
 from .flags import RunFlags, Targets, command_text, settings_of
 from .progress_display import show_progress
+from .prompts_flag import AUTO, check_prompts, switches_of
 from .settings import run_options
 from .terminal import printable, stdout_for_data, write_json
 
 _DEFAULT = RunFlags()
 
 
-def regress(model: str, /, *, target: Targets, flags: RunFlags = _DEFAULT) -> int:
+def regress(model: str, /, *, target: Targets, prompts: str = AUTO, flags: RunFlags = _DEFAULT) -> int:
     """Run again and hold the result against the accepted baseline of the same model and target.
 
     Args:
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
         target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16; may be repeated.
+        prompts: Which shipped prompts nodes are compared on: auto, all, or names with commas (texts, padded,
+            shifted, decode, window, long, image).
         flags: Shared flags.
     """
+    from day0.tasks.job import NumericsOptions
+
+    check_prompts(prompts)
     settings = settings_of(flags)
     with stdout_for_data() as data:
         with show_progress():
@@ -37,8 +43,8 @@ def regress(model: str, /, *, target: Targets, flags: RunFlags = _DEFAULT) -> in
                     target,
                     revision=commit,
                     store=settings.store,
-                    options=run_options(settings),
-                    command=command_text("regress", model, target, flags),
+                    options=run_options(settings, numerics=NumericsOptions(prompts=prompts)),
+                    command=command_text("regress", model, target, flags, *switches_of(prompts)),
                 )
         if flags.json:
             write_json(data, outcome)

@@ -9,7 +9,9 @@ import pytest
 
 from day0.adapters.base.errors import Day0Error
 from day0.flows import cli
+from day0.flows.commands_adapt import adapt
 from day0.flows.commands_compare import CompareFlags, compare
+from day0.flows.commands_regress import regress
 from support.tiny_releases import TinyRelease
 
 
@@ -33,6 +35,13 @@ def test_an_option_that_cannot_be_used_is_told_before_the_walk(
         compare("no/model", target="eager@cpu/bf16", more=CompareFlags(**given))  # type: ignore[arg-type]  # text only
     assert told.value.code == code
     assert not list(tmp_path.glob(".day0"))
+
+
+def test_prompts_that_are_not_shipped_are_told_before_a_run_starts() -> None:
+    for verb in (adapt, regress):
+        with pytest.raises(Day0Error) as told:
+            verb("no/model", target=["eager@cpu/bf16"], prompts="texts,nonsense")
+        assert told.value.code == "E187"
 
 
 def test_a_bundle_that_cannot_be_used_is_told_before_the_walk(
