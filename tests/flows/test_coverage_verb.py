@@ -78,11 +78,16 @@ def test_a_config_that_builds_nothing_still_leaves_a_record(
 def test_a_run_whose_time_was_up_is_gone_on_with(config: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """No shipped registry knows half precision, and a second is too short for all of it."""
     command = ["coverage", str(config), "--target", "eager@cpu/fp16", "--json", "--probe-budget"]
-    unknown = []
+    unknown: list[int] = []
+    known: list[set[str]] = []
     for budget in ("1", "1", "300", "300"):
         cli.main([*command, budget])
         said = capfd.readouterr()
         record: dict[str, Any] = json.loads(said.out)
         unknown.append(record["statuses"].get("unknown", 0))
+        tried = [entry for entry in record["ops"] if entry["status"] != "unknown"]
+        known.append({f"{entry['op']} {entry['dtypes']} {entry['status']}" for entry in tried})
         assert said.err.splitlines()[-1].endswith("reused") is (len(unknown) == 4)
-    assert unknown[0] > unknown[1] > unknown[2] == unknown[3] == 0
+    assert known[0] <= known[1] <= known[2] == known[3]
+    # How much a second is enough for depends on the machine; what it was enough for stays known.
+    assert unknown[0] >= unknown[1] > unknown[2] == unknown[3] == 0
