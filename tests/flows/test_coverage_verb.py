@@ -80,7 +80,7 @@ def test_a_run_whose_time_was_up_is_gone_on_with(config: Path, capfd: pytest.Cap
     command = ["coverage", str(config), "--target", "eager@cpu/fp16", "--json", "--probe-budget"]
     unknown: list[int] = []
     known: list[set[str]] = []
-    for budget in ("1", "1", "300", "300"):
+    for budget in ("1", "20", "300", "300"):
         cli.main([*command, budget])
         said = capfd.readouterr()
         record: dict[str, Any] = json.loads(said.out)
@@ -89,5 +89,4 @@ def test_a_run_whose_time_was_up_is_gone_on_with(config: Path, capfd: pytest.Cap
         known.append({f"{entry['op']} {entry['dtypes']} {entry['status']}" for entry in tried})
         assert said.err.splitlines()[-1].endswith("reused") is (len(unknown) == 4)
     assert known[0] <= known[1] <= known[2] == known[3]
-    # How much a second is enough for depends on the machine; what it was enough for stays known.
-    assert unknown[0] >= unknown[1] > unknown[2] == unknown[3] == 0
+    assert unknown[0] > unknown[1] >= unknown[2] == unknown[3] == 0
