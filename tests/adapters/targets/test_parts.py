@@ -17,6 +17,7 @@ from day0.adapters.targets.open import open_target
 from day0.adapters.targets.target import WorkerTarget
 from day0_worker import trees
 from support.moe_nodes import MoeNode, moe_node, states
+from support.native_services import wait_for
 from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
@@ -65,6 +66,15 @@ def through(target: WorkerTarget, moe: MoeNode, paused: Paused, experts: str = "
     return target.run_experts(handle, node.name, node.experts, stack, paused.hidden, places, paused.weights)
 
 
+def gone(threads: Callable[[], int]) -> None:
+    """Returns once no more of them go: a thread that has been joined is still among them for a moment."""
+    last, since = threads(), time.monotonic()
+    while time.monotonic() - since < 0.5:
+        time.sleep(0.02)
+        if (now := threads()) != last:
+            last, since = now, time.monotonic()
+
+
 def output_of(answer: Answer) -> torch.Tensor:
     value = trees.decode(answer.outputs.tree, answer.outputs.tensors)
     assert isinstance(value, torch.Tensor)
@@ -105,20 +115,24 @@ def test_what_is_measured_is_the_run_and_not_the_wait(target: WorkerTarget, moe:
 
 
 def test_runs_end_when_they_are_dropped_and_leave_no_thread(target: WorkerTarget, moe: MoeNode) -> None:
-    first = started(target, moe)
+    def six() -> list[Paused]:
+        return [started(target, moe, state=f"{number}") for number in range(6)]
+
+    def threads() -> int:
+        return len(os.listdir(f"/proc/{target.pid}/task"))
+
+    first = six()[0]
     target.drop()
-    assert target.pid is not None
-    tasks = f"/proc/{target.pid}/task"
-    before = len(os.listdir(tasks))
-    paused = [started(target, moe, state=f"{number}") for number in range(6)]
-    assert len(os.listdir(tasks)) >= before + 6
+    gone(threads)
+    before, paused = threads(), six()
+    assert threads() >= before + 6
     target.drop([paused[0].key, "unknown"])
     for one in (first, paused[0]):
         with pytest.raises(RemoteError, match="no run waits"):
             target.resume(one.key, one.hidden)
     assert isinstance(target.resume(paused[1].key, paused[1].hidden), Answer)
     target.drop()
-    assert len(os.listdir(tasks)) <= before
+    wait_for(lambda: threads() <= before, "the end of the runs' threads", 30)
     with pytest.raises(RemoteError, match="no run waits"):
         target.resume(paused[2].key, paused[2].hidden)
 
