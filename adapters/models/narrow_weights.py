@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
+from day0_worker.scratch import cast
+
 LARGE = 2**28
 """Elements of a matrix from which it stays as stored: 1 GiB in fp32."""
-_BLOCK = 2**23  # elements that are widened at a time
+_BLOCK, _LARGE_BLOCK = 2**23, 2**24  # bytes of a block that is widened; it stays in cache where rows are few
+_ROWS_OF_LARGE = 64
 
 
 def large_matrices(module: torch.nn.Module) -> Mapping[str, torch.nn.Module]:
@@ -48,12 +51,13 @@ def _multiplied(part: Any, dtype: torch.dtype, values: Tensor) -> Tensor:
     if part.weight.dtype == dtype:
         return linear(values, part.weight, part.bias)
     output = values.new_empty(*values.shape[:-1], part.out_features)
-    for rows in _blocks(part.weight):
-        bias = None if part.bias is None else part.bias[rows]
-        output[..., rows] = linear(values, part.weight[rows].to(dtype), bias)
+    rows = values.numel() // max(1, values.shape[-1])
+    for some in _blocks(part.weight, (_BLOCK if rows < _ROWS_OF_LARGE else _LARGE_BLOCK) // dtype.itemsize):
+        bias = None if part.bias is None else part.bias[some]
+        output[..., some] = linear(values, cast(part.weight[some], dtype, "widened"), bias)
     return output
 
 
-def _blocks(weight: Tensor) -> Iterator[slice]:
-    step = max(1, _BLOCK // weight.shape[1])
+def _blocks(weight: Tensor, elements: int) -> Iterator[slice]:
+    step = max(1, elements // weight.shape[1])
     return (slice(start, start + step) for start in range(0, weight.shape[0], step))

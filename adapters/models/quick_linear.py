@@ -1,7 +1,8 @@
 """Linear layers of the arms on a CPU, faster than torch's own choice of kernel, with the same roundings.
 
-Measured with torch 2.13 on two cores with AVX2: fp32 of few rows runs at a third to a half of oneDNN's speed,
-since MKL packs the whole weight each time; bf16 without units for it runs at a fifth to a tenth of fp32's.
+Measured with torch 2.13 on two cores: fp32 of few rows runs at a third to a half of oneDNN's speed, since MKL
+packs the whole weight each time (AVX2), also of one row (AVX512); bf16 without units for it runs at a fifth
+to a tenth of fp32's.
 Products of two numbers in bf16 or fp16 are exact in fp32, and torch sums them in fp32 and rounds once; so do
 the same weights, widened block by block, multiplied in fp32. Only the order of the sum differs.
 """
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 _LARGE = 2**19  # elements of a weight below which nothing is gained
-_FEW, _MANY = 3, 512  # rows between which oneDNN's fp32 is faster than MKL's
+_MANY = 512  # rows up to which oneDNN's fp32 is faster than MKL's
 _FEW_HALF = 8  # rows from which widening the weight pays
 _BLOCK, _LARGE_BLOCK = 2**21, 2**23  # elements of a block in fp32: it stays in cache where rows are few
 _ROWS_OF_LARGE = 64
@@ -75,7 +76,7 @@ class _Quick(TorchFunctionMode):
             return None
         rows = input.numel() // max(1, input.shape[-1])
         if self._dtype == torch.float32:
-            return _product(input, weight, bias) if _FEW <= rows <= _MANY else None
+            return _product(input, weight, bias) if 1 <= rows <= _MANY else None
         return self._widened(input, weight, bias, rows) if rows >= _FEW_HALF else None
 
     def _suits(self, *tensors: Tensor | None) -> bool:

@@ -25,7 +25,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Tuple
 
 from day0_worker.packed_numbers import Tile, above_least, along_columns, along_rows, e2m1, numbers_of
-from day0_worker.tiles import Outs, Product, fill_by_blocks, fill_in_tiles
+from day0_worker.scratch import scratch
+from day0_worker.tiles import Outs, Product, fill_by_blocks, fill_in_tiles, wide_of
 
 if TYPE_CHECKING:
     import torch
@@ -214,6 +215,8 @@ def _fill_by_groups(
     unit: int,
 ) -> None:
     """Fills `outs` [rows, columns] with (number - zero point) * scale, these of the group of each row."""
+    import torch
+
     out, factor, shift = outs[0], scale.float(), zero.float()
     if factor.shape != shift.shape or factor.shape[1:] != out.shape[1:] or len(groups) != len(out):
         raise ValueError(
@@ -225,9 +228,11 @@ def _fill_by_groups(
     def make(turned: bool) -> Product:
         def work(tile: Tile) -> Tuple["torch.Tensor", "torch.Tensor"]:
             top, bottom, left, right = tile
-            chosen = groups[top:bottom]
-            value = numbers(tile).float().sub_(shift[:, left:right][chosen])
-            scales = factor[:, left:right][chosen]
+            chosen, shape = groups[top:bottom], (bottom - top, right - left)
+            entries = scratch("entries", shape, factor.dtype, factor.device)
+            value = wide_of(numbers(tile))
+            value.sub_(torch.index_select(shift[:, left:right], 0, chosen, out=entries))
+            scales = torch.index_select(factor[:, left:right], 0, chosen, out=entries)
             return (value.t(), scales.t()) if turned else (value, scales)
 
         return work

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Sequence, Tuple
 
 from day0_worker.packed_numbers import Numbers, Tile
+from day0_worker.scratch import cast
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +60,8 @@ def fill_by_blocks(
 
         def work(tile: Tile) -> Tuple["torch.Tensor", "torch.Tensor"]:
             value = numbers(tile)
-            value = (value.t().contiguous() if turned else value).float()
+            # Narrow numbers are turned, not wide ones.
+            value = wide_of(cast(value.t(), value.dtype, "turned") if turned else value)
             if folded is None:
                 value.mul_(2.0**power)
             if zeros is not None:
@@ -70,6 +72,13 @@ def fill_by_blocks(
 
     spread_out = rows == 1 and columns < out.shape[1]
     fill_in_tiles(outs, make, size=_WIDE_TILE if spread_out else _TILE, block_rows=rows, unit=unit)
+
+
+def wide_of(value: "torch.Tensor") -> "torch.Tensor":
+    """A tile's numbers in fp32, which may be written to; good until the next tile's."""
+    import torch
+
+    return value if value.dtype == torch.float32 else cast(value, torch.float32, "fp32")
 
 
 def fill_in_tiles(

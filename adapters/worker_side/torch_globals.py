@@ -11,6 +11,8 @@ import contextlib
 import threading
 from typing import Iterator
 
+from day0_worker.openmp_pool import release_threads
+
 _CONDITION = threading.Condition()
 _HERE = threading.local()
 """`depth`: how many `computing` are entered in this thread."""
@@ -67,6 +69,7 @@ def standing_still() -> Iterator[None]:
     """While it is entered, this thread does not count as one that computes: it waits for another."""
     depth, _HERE.depth = _depth(), 0
     if depth:
+        release_threads()
         _leave()
     try:
         yield

@@ -13,7 +13,8 @@ from day0.adapters.models.narrow_weights import large_matrices, restore, widen_a
 def parts(monkeypatch: pytest.MonkeyPatch) -> torch.nn.ModuleDict:
     """An embedding, a head with a bias and a small layer, in bf16."""
     monkeypatch.setattr(narrow_weights, "LARGE", 2**14)
-    monkeypatch.setattr(narrow_weights, "_BLOCK", 1000)  # several blocks, the last one cut off
+    for name in ("_BLOCK", "_LARGE_BLOCK"):
+        monkeypatch.setattr(narrow_weights, name, 4000)  # several blocks, the last one cut off
     torch.manual_seed(0)
     made = {
         "embedding": torch.nn.Embedding(1021, 48, padding_idx=3),

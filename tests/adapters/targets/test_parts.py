@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -100,17 +101,24 @@ def test_a_node_in_two_parts_is_the_node_as_one(target: WorkerTarget, moe: MoeNo
 
 
 def test_what_is_measured_is_the_run_and_not_the_wait(target: WorkerTarget, moe: MoeNode) -> None:
-    paused = started(target, moe)
-    began = time.monotonic()
-    answer = through(target, moe, paused)
-    time.sleep(0.5)
-    ended = target.resume(paused.key, output_of(answer))
+    """No part says more than what whoever called it saw, though the run stood still for a second between."""
+    prepared(target, moe)
+    took = []
+
+    def timed(call: Callable[[], Any]) -> Any:
+        began = time.monotonic()
+        answer = call()
+        took.append(time.monotonic() - began)
+        return answer
+
+    paused = timed(lambda: started(target, moe))
+    answer = timed(lambda: through(target, moe, paused))
+    time.sleep(1)
+    ended = timed(lambda: target.resume(paused.key, output_of(answer)))
     assert isinstance(ended, Answer)
-    assert paused.measured is not None
-    for one in (paused.measured, answer, ended):
-        assert 0 < one.seconds < 0.4
+    for one, seen in zip((paused.measured, answer, ended), took, strict=True):
+        assert 0 < one.seconds < seen
         assert one.peak_bytes >= 0
-    assert time.monotonic() - began > 0.5
     target.forget("a")
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -35,9 +36,11 @@ def test_onnxruntime_runs_an_operator_and_claims_no_loader(onnxruntime: WorkerTa
     assert set(said.capabilities) == {"op", "fragment"}
     assert said.fingerprint.family.startswith("onnxruntime 1.")
     left, right = torch.randn(4, 4), torch.randn(4, 4)
+    began = time.monotonic()
     answer = onnxruntime.run_op(product("fp32"), [left, right])
+    took = time.monotonic() - began
     assert torch.allclose(answer.outputs.tensors["t0"], left @ right, atol=1e-6)
-    assert 0 < answer.seconds < 0.5  # the export, a second or more, is not counted
+    assert 0 < answer.seconds < took / 2  # the export, hundreds of times as long, is not counted
 
 
 def test_onnxruntime_says_that_a_dtype_is_missing(onnxruntime: WorkerTarget) -> None:

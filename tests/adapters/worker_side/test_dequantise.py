@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -264,6 +265,28 @@ def test_several_threads_give_what_one_gives() -> None:
         evaluate_into([place, beside], expression, tensors)
         assert torch.equal(place, alone)
         assert torch.equal(beside, alone.bfloat16())
+
+
+def test_callers_in_threads_of_their_own_do_not_share_memory() -> None:
+    """Each of six makes another matrix, of other shapes and schemes, a hundred times at once."""
+    tasks = []
+    for number, scheme in enumerate(("fp8_block", "mxfp4", "int8_block") * 2):
+        rows, columns = 200 + 40 * number, 128 * (number + 2)
+        weight: torch.Tensor = torch.randint(0, 127, (rows, columns), dtype=torch.int8)
+        keys: dict[str, Any] = {"block": [1, columns]}
+        scale = torch.rand(rows, 1) + 0.5
+        if scheme == "fp8_block":
+            weight = (weight - 1).clamp(0).view(torch.float8_e4m3fn)
+        elif scheme == "mxfp4":
+            weight, keys = weight.view(torch.uint8).view(rows, -1, 16), {}
+            scale = torch.randint(120, 130, weight.shape[:2], dtype=torch.uint8)
+        parts = {"weight": weight, "scale": scale}
+        tasks.append(({"dequantize": scheme, **keys, **of(**parts)}, parts))
+    alone = [evaluate(*task).clone() for task in tasks]
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        again = pool.map(lambda task: [evaluate(*task) for _ in range(100)], tasks)
+        for expected, found in zip(alone, again, strict=True):
+            assert all(torch.equal(one, expected) for one in found)
 
 
 def bad(scheme: str, **more: Any) -> Any:

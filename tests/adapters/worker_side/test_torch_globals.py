@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from day0_worker.modules import NodeModules, build_model
 from day0_worker.torch_globals import changing, computing, standing_still
+from support.native_services import wait_for
 from support.tiny_releases import TinyRelease
 
 WAIT = 30.0
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 def in_a_thread(work: Callable[[], object]) -> threading.Thread:
@@ -92,3 +103,32 @@ def test_models_are_built_apart_from_runs_that_go_on(tiny: Callable[[str], TinyR
     for thread in threads:
         thread.join(WAIT)
     assert torch.get_default_dtype() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_a_thread_that_stands_still_keeps_no_others_ready(two_threads: None) -> None:
+    """Eight that computed with two threads each and wait: eight more threads in all, and the same results."""
+    given = torch.rand(300, 300)
+    expected = given @ given
+    waiting, go_on, found = threading.Semaphore(0), threading.Event(), list[torch.Tensor]()
+
+    def compute() -> None:
+        with computing():
+            torch.rand(2**20).mul_(2)
+            with standing_still():
+                waiting.release()
+                go_on.wait(4 * WAIT)
+            found.append(given @ given)
+
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+    standing = [in_a_thread(compute) for _ in range(8)]
+    assert all(waiting.acquire(timeout=WAIT) for _ in standing)
+    wait_for(lambda: threads() <= before + 8, "the end of the threads that stood by", WAIT)
+    go_on.set()
+    for thread in standing:
+        thread.join(WAIT)
+    assert len(found) == 8
+    assert all(torch.equal(one, expected) for one in found)
