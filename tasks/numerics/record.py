@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 STAGE = "numerics"
-STAGE_VERSION = 6
+STAGE_VERSION = 7
 
 
 class Block(Value):

@@ -131,8 +131,8 @@ def _judge_update(name: str, kept: Tensor | None, steps: Steps, found: _Found) -
     """What the optimiser added.
 
     AdamW's first step is nearly the gradient's sign, so against the reference only those elements count
-    whose gradient is larger than its noise; the optimiser itself is judged everywhere, on the target's own
-    gradient.
+    whose gradient is larger than its noise, and than AdamW's eps; the optimiser itself is judged everywhere,
+    on the target's own gradient.
     """
     after = steps.target.weights.get(name)
     if after is None or after.shape != steps.reference.weights[name].shape:
@@ -179,10 +179,16 @@ def _torch_step(before: Tensor, gradient: Tensor, settings: Mapping[str, float])
 
 
 def _clear(name: str, steps: Steps) -> Tensor:
-    """[shape of the parameter] where the gradient exceeds its noise by far, so that its sign is sure."""
+    """[shape of the parameter] where the gradient's noise does not move the step.
+
+    Its sign is sure, and lr g / (|g| + eps), whose slope is lr eps / (|g| + eps)^2, moves by less than a
+    rounding of the target's dtype. Nearer to eps one element's luck in the noise arm would be the measure.
+    """
     due, noise = (side.gradients[name].double() for side in (steps.reference, steps.noise))
-    spread = (noise - due).square().mean().sqrt()
-    return due.abs() > thresholds.NUMERICS_DECISIVE_SIGMA * spread
+    eps, size = steps.settings["eps"], due.abs()
+    noise_of_it = thresholds.NUMERICS_DECISIVE_SIGMA * (noise - due).square().mean().sqrt()
+    still = eps * noise_of_it / (size + eps).square() <= torch.finfo(steps.dtype).eps
+    return (size > noise_of_it) & still
 
 
 def _added(name: str, side: TrainingStep, steps: Steps) -> Tensor:
