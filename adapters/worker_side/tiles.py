@@ -62,16 +62,21 @@ def fill_by_blocks(
             value = numbers(tile)
             # Narrow numbers are turned, not wide ones.
             value = wide_of(cast(value.t(), value.dtype, "turned") if turned else value)
+            scales = spread.over(tile)
+            if scales.dim() == 3:
+                value = value.view(len(scales), rows, -1)
             if folded is None:
                 value.mul_(2.0**power)
             if zeros is not None:
                 value.sub_(zeros.over(tile))
-            return value, spread.over(tile)
+            return value, scales
 
         return work
 
     spread_out = rows == 1 and columns < out.shape[1]
-    fill_in_tiles(outs, make, size=_WIDE_TILE if spread_out else _TILE, block_rows=rows, unit=unit)
+    # Blocks below each other in one tile, where they are small.
+    several = max(1, _TILE // (rows * out.shape[1])) if rows > 1 and out.numel() and out.stride(1) == 1 else 1
+    fill_in_tiles(outs, make, size=_WIDE_TILE if spread_out else _TILE, block_rows=rows * several, unit=unit)
 
 
 def wide_of(value: "torch.Tensor") -> "torch.Tensor":
@@ -95,9 +100,9 @@ def fill_in_tiles(
     Args:
         outs: [rows, columns], of any strides.
         make: gives the function that makes a tile, with results that are turned around their diagonal where
-            it is told so.
+            it is told so; of three dimensions where it takes the rows apart.
         size: elements of a tile at most.
-        block_rows: no tile crosses a multiple of it; 1: tiles may.
+        block_rows: no tile crosses a multiple of it; 1: they may.
         unit: tiles begin at columns that are multiples of this.
         row_unit: tiles begin at rows that are multiples of this.
     """
@@ -111,6 +116,8 @@ def fill_in_tiles(
         places = [whole[top:bottom, left:right] for whole in outs]
         places = [place.t() for place in places] if turned else places
         one, other = work(tile)
+        if one.dim() == 3:
+            places = [place.view(one.shape) for place in places]
         torch.mul(one, other, out=places[0])
         for place in places[1:]:
             place.copy_(places[0])
@@ -163,14 +170,14 @@ class _Spread:
 
     def __init__(self, grid: "torch.Tensor", block: Tuple[int, int], turned: bool) -> None:
         self._grid, self._block, self._turned = grid, block, turned
-        self._key: Optional[Tuple[int, int, int]] = None
+        self._key: Optional[Tile] = None
         self._kept: Any = None
 
     def over(self, tile: Tile) -> "torch.Tensor":
-        """What broadcasts over the tile; no tile may cross blocks of more than one row."""
+        """What broadcasts over the tile; of [n, 1, columns] over one of n whole blocks below each other."""
         top, bottom, left, right = tile
         rows, columns = self._block
-        key = (top // rows, left, right)
+        key = (top // rows, (bottom - 1) // rows, left, right)
         if rows == 1 or key != self._key:
             first, last = left // columns, (right - 1) // columns + 1
             part = self._grid[top // rows : (bottom - 1) // rows + 1, first:last]
@@ -178,6 +185,9 @@ class _Spread:
             if last - first > 1:
                 along, begin = 0 if self._turned else 1, left - first * columns
                 part = part.repeat_interleave(columns, along).narrow(along, begin, right - left)
+            if rows > 1 and len(part) > 1 and not self._turned:
+                whole = (bottom - top) % rows == 0
+                part = part.unsqueeze(1) if whole else part.repeat_interleave(rows, 0)[: bottom - top]
             self._key, self._kept = key, part
         result: torch.Tensor = self._kept
         return result
