@@ -53,12 +53,13 @@ def check_targets(targets: Sequence[str]) -> None:
     """Refuses what no worker has to be started for.
 
     Raises:
-        InputError: E110, it does not follow the grammar; E111, an unknown stack.
+        InputError: E110, it does not follow the grammar; E111, an unknown stack; E188, an option
+            that it does not know.
     """
     for target in targets:
-        from day0.adapters.targets.registry import find_stack  # a run without targets needs none of it
+        from day0.adapters.targets.registry import stack_of  # a run without targets needs none of it
 
-        find_stack(TargetSpec.parse(target).stack)
+        stack_of(TargetSpec.parse(target))
 
 
 def start_job(

@@ -13,7 +13,7 @@ from day0.adapters.workarounds.registry import named_in
 
 from .endpoint import STACK as ENDPOINT
 from .endpoint import EndpointTarget
-from .registry import find_stack
+from .registry import stack_of
 from .target import WorkerTarget
 
 
@@ -37,11 +37,12 @@ def open_target(
 
     Raises:
         InputError: E111, unknown stack; E112, a name claimed twice; E113, its source is not there; E176 and
-            E177, a way around that `?with=` names; E185, an endpoint without a usable address.
+            E177, a way around that `?with=` names; E185, an endpoint without a usable address; E188, an
+            option that the stack does not know.
     """
     if spec.stack == ENDPOINT:
         return EndpointTarget(spec, timeout)  # type: ignore[return-value]  # offers all that a target does
-    reference = find_stack(spec.stack)
+    reference = stack_of(spec)
     ways = named_in(spec)
     plan = WorkerPlan(
         hello={

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from day0.adapters.base.entry_points import references
 from day0.adapters.base.errors import InputError
+from day0.adapters.base.target_spec import TargetSpec
 
 GROUP = "day0.targets"
+_OPTIONS: Mapping[str, Sequence[str]] = {
+    "day0.adapters.targets.eager:EagerStack": ("attn", "experts", "with"),
+    "day0.adapters.targets.inductor:InductorStack": ("attn", "experts", "with"),
+    "day0.adapters.targets.onnxruntime:OnnxRuntimeStack": ("attn", "experts", "with", "provider"),
+    "day0.adapters.targets.openvino:OpenVinoStack": ("attn", "experts", "with"),
+}
+"""Options of Day0's own stacks; others may have any, which they alone know."""
 
 
 def stacks() -> Mapping[str, str]:
@@ -37,3 +45,22 @@ def find_stack(name: str) -> str:
         code="E111",
         remedy=f"Install the package that offers it (entry point group {GROUP}).{guess}",
     )
+
+
+def stack_of(spec: TargetSpec) -> str:
+    """The `module:Class` of a target's stack, for which its options mean something.
+
+    Raises:
+        InputError: see `find_stack`; E188, one of Day0's own stacks knows no such option.
+    """
+    reference = find_stack(spec.stack)
+    known = _OPTIONS.get(reference)
+    unknown = [] if known is None else [option for option in spec.options if option not in known]
+    if known is not None and unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        raise InputError(
+            f"the target {spec} has the option {unknown[0]!r}, and {spec.stack} knows {', '.join(known)}",
+            code="E188",
+            remedy=f"Did you mean {near[0]}?" if near else "Leave it out.",
+        )
+    return reference

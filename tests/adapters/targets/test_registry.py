@@ -10,7 +10,7 @@ import pytest
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.target_spec import TargetSpec
 from day0.adapters.targets.open import open_target
-from day0.adapters.targets.registry import find_stack, stacks
+from day0.adapters.targets.registry import find_stack, stack_of, stacks
 
 Install = Callable[[str, str], None]
 
@@ -38,6 +38,18 @@ def test_an_unknown_stack_is_named_with_near_ones() -> None:
     with pytest.raises(InputError, match=r"there are .*eager, .*Did you mean eager") as caught:
         find_stack("eagre")
     assert caught.value.code == "E111"
+
+
+def test_an_option_that_a_stack_of_ours_does_not_know_is_refused(install: Install) -> None:
+    with pytest.raises(
+        InputError, match=r"'atn', and eager knows attn, experts, with.*Did you mean attn"
+    ) as caught:
+        open_target(TargetSpec.parse("eager@cpu/bf16?atn=eager"))
+    assert caught.value.code == "E188"
+    with pytest.raises(InputError, match=r"'opt', and onnxruntime knows .*provider"):
+        stack_of(TargetSpec.parse("onnxruntime@cpu/fp32?provider=CPU&opt=9"))
+    install("vendor", "mine = vendor.stack:Stack")
+    assert stack_of(TargetSpec.parse("mine@cpu?anything=1")) == "vendor.stack:Stack"
 
 
 def test_a_name_claimed_twice_names_both_packages(install: Install) -> None:
