@@ -75,8 +75,8 @@ def check_bundle(job: StageJob, target: str) -> None:
 def _bundle(job: StageJob, target: str, release: Release) -> Bundle:
     from .bundles.bundle_task import opened_bundle
 
-    dtype = TargetSpec.parse(target).dtype or ""
-    return opened_bundle(job.options.numerics.reference, release, dtype, job.options.prompt)
+    reference, spec = job.options.numerics.reference, TargetSpec.parse(target)
+    return opened_bundle(reference, release, spec, job.options.prompt)
 
 
 def _content(path: str) -> str:

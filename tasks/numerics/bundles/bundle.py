@@ -72,6 +72,8 @@ class BundleHead(Value):
         left_out: prompt -> why it is not in the bundle.
         calls: in order.
         check: whether the reference itself was found right, as JSON of a `ReferenceCheck`.
+        attention: with which the reference ran, e.g. `sdpa`; empty in a bundle that does not say.
+        own_attention: with which it runs for a target that names none; likewise.
     """
 
     format: int
@@ -95,6 +97,8 @@ class BundleHead(Value):
     check: Mapping[str, Any] = {}
     precision: str = ""
     noise: str = ""
+    attention: str = ""
+    own_attention: str = ""
 
     @property
     def computes_in(self) -> str:

@@ -27,6 +27,7 @@ from ..walk.lockstep import compare_model
 from ..walk.node_work import NodeWork
 from ..walk.units import Unit
 from .bundle import FORMAT, BundleCall, BundleHead, BundleWriter
+from .bundle_attention import attentions_of
 from .bundle_contents import content_of, structure_of, tensors_of
 
 
@@ -40,10 +41,12 @@ def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], p
         path: of the file.
 
     Raises:
+        InputError: E198, the model does not have the attention that the options name.
         Day0Error: the reference could not go to the end; no file is written.
     """
     carriage = carried(dtype, question.skeleton.dtype, question.release.config)
     assert carriage is not None, "others are refused before"
+    attention = attentions_of(question.skeleton, carriage.dtype, options)
     case = Case(
         skeleton=question.skeleton,
         checkpoint=question.release.checkpoint,
@@ -68,7 +71,8 @@ def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], p
         comparison = compare_model(trust.case(), None, record=record)
         if comparison.stopped is not None:
             raise comparison.stopped
-        head = _head(question, given, recorder, {**given.left_out, **comparison.dropped}, trust.check())
+        left_out = {**given.left_out, **comparison.dropped}
+        head = _head(question, given, recorder, left_out, trust.check(), attention)
         recorder.writer.finish(head)
         return head
     except BaseException:  # a kill included: no half-written file may stay
@@ -148,6 +152,7 @@ def _head(
     recorder: _Recorder,
     left_out: Mapping[str, str],
     check: ReferenceCheck,
+    attention: tuple[str, str],
 ) -> BundleHead:
     release, case = question.release, given.case
     version = case.skeleton.builder.get("transformers", "")
@@ -173,4 +178,6 @@ def _head(
         check=check.model_dump(mode="json"),
         precision=case.precision if case.fake is not None else "",
         noise=noise_text(case.dtype, case.fake) if case.fake is not None else "",
+        attention=attention[0],
+        own_attention=attention[1],
     )

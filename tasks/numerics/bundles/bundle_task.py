@@ -10,6 +10,7 @@ from day0.adapters.base.progress import log_progress
 from day0.adapters.base.release import Release
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target import Target, TargetDescription
+from day0.adapters.base.target_spec import TargetSpec
 
 from ...job import NumericsOptions, RunOptions
 from ...target_nodes import TargetNodes
@@ -20,6 +21,7 @@ from ..question import Question
 from ..walk.case import REFERENCE_DTYPE, Case
 from ..walk.lockstep import Comparison
 from .bundle import Bundle, BundleHead
+from .bundle_attention import refuse_other_attention, refuse_unknown_attention
 from .bundle_capture import capture_bundle
 from .bundle_compare import compare_with_bundle
 from .bundle_contents import refuse_other_release
@@ -39,11 +41,13 @@ def capture_release(
 
     Raises:
         Day0Error: the release cannot be used, or the reference did not go to the end.
-        InputError: E195, the precision is none that can be compared.
+        InputError: E195, the precision is none that can be compared; E198, the attention is none that the
+            reference has.
     """
     from day0.adapters.checkpoints.release import open_release
     from day0.adapters.models.skeleton_store import load_or_build_skeleton
 
+    refuse_unknown_attention(attn)
     release = open_release(model, revision)
     run_store = RunStore(store)
     skeleton = load_or_build_skeleton(release, run_store)
@@ -66,28 +70,30 @@ def capture_release(
     return capture_bundle(question, precision, {"attn": attn} if attn else {}, path)
 
 
-def opened_bundle(path: str, release: Release, dtype: str, prompt: str) -> Bundle:
+def opened_bundle(path: str, release: Release, spec: TargetSpec, prompt: str) -> Bundle:
     """The bundle, once it is sure that it is of this release and for this target.
 
     Args:
         path: of the file.
         release: that is compared.
-        dtype: short name of the target's precision; empty: the bundle's.
+        spec: of the target; one without a precision has the bundle's.
         prompt: that is asked for; a bundle holds one.
 
     Raises:
-        InputError: E191 to E193; E196, it is for targets in another precision; E197, of another prompt or
-            tokenizer.
+        InputError: E191 to E193; E196, it is for targets in another precision or with another attention;
+            E197, of another prompt or tokenizer.
     """
     bundle = Bundle(Path(path))
     head = bundle.head
     refuse_other_release(head, release)
-    if dtype and dtype != head.computes_in:
+    dtype = spec.dtype or head.computes_in
+    if dtype != head.computes_in:
         raise InputError(
             f"{path} was captured for targets in {head.computes_in}, this one is in {dtype}",
             code="E196",
             remedy=f"Compare a target in {head.computes_in}, or capture the reference with --dtype {dtype}.",
         )
+    refuse_other_attention(path, head, spec)
     _refuse_other_tokens(bundle, release, prompt)
     return bundle
 

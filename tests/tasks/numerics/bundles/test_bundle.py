@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from day0.adapters.base.errors import InputError
 from day0.adapters.base.run_store import RunStore
+from day0.adapters.base.target_spec import TargetSpec
 from day0.tasks.job import NumericsOptions
 from day0.tasks.numerics.bundles.bundle import Bundle
 from day0.tasks.numerics.bundles.bundle_capture import capture_bundle
@@ -30,6 +31,8 @@ from support.tiny_releases import TinyRelease
 
 Tiny = Callable[[str], TinyRelease]
 ASKED = NumericsOptions(prompts="decode,padded")
+BF16 = TargetSpec.parse("eager@cpu/bf16")
+FP8 = TargetSpec.parse("quantising@cpu/fp8_e4m3")
 
 
 def question(tiny: TinyRelease, store: Path, bundle: Bundle | None = None) -> Question:
@@ -84,13 +87,13 @@ def test_against_a_bundle_for_fp8_the_modelled_noise_is_that_of_the_walk(
         return QuantisingTarget("quantising@cpu/fp8_e4m3?experts=eager", Kernel("fp8_e4m3"))
 
     walked = measured(question(model, tmp_path / "walk"), target())
-    with opened_bundle(str(path), model.release, "fp8_e4m3", "Four words are here") as bundle:
+    with opened_bundle(str(path), model.release, FP8, "Four words are here") as bundle:
         given = measured(question(model, tmp_path / "bundle", bundle), target())
     assert given.facts.blocks == walked.facts.blocks
     assert given.facts.noise == walked.facts.noise
     assert [finding.code for finding in given.findings if finding.code == "NUM032"] == ["NUM032"]
     with pytest.raises(InputError) as refused:
-        opened_bundle(str(path), model.release, "bf16", "Four words are here")
+        opened_bundle(str(path), model.release, BF16, "Four words are here")
     assert refused.value.code == "E196"
 
 
@@ -119,7 +122,7 @@ def test_changed_weights_are_told_at_their_node_and_the_rest_is_compared(
     node = [node for node in model.skeleton.nodes if node.role == "layer"][1]
     tensor = next(name for recipe in node.weights.values() for name in recipe.tensors)
     other = changed(model, tmp_path / "other", tensor)
-    with opened_bundle(str(file), other.release, "bf16", "Four words are here") as bundle:
+    with opened_bundle(str(file), other.release, BF16, "Four words are here") as bundle:
         record = measured(question(other, tmp_path / "store", bundle), InProcessTarget("eager@cpu/bf16"))
     verdicts = {block.name: block.verdict for block in record.facts.blocks}
     assert verdicts.pop(node.name) == "unverified"
@@ -138,7 +141,7 @@ def test_another_config_other_tensors_and_another_precision_are_refused(
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 0.125}))
     with pytest.raises(InputError, match=r"not that of") as caught:
-        opened_bundle(str(file), TinyRelease(other).release, "bf16", "Four words are here")
+        opened_bundle(str(file), TinyRelease(other).release, BF16, "Four words are here")
     assert caught.value.code == "E192"
     fewer = tmp_path / "fewer"
     shutil.copytree(model.folder, fewer)
@@ -147,10 +150,10 @@ def test_another_config_other_tensors_and_another_precision_are_refused(
     first = next(iter(tensors))
     save_file(tensors | {first: tensors[first].to(torch.float32)}, shard, metadata={"format": "pt"})
     with pytest.raises(InputError) as caught:
-        opened_bundle(str(file), TinyRelease(fewer).release, "bf16", "Four words are here")
+        opened_bundle(str(file), TinyRelease(fewer).release, BF16, "Four words are here")
     assert caught.value.code == "E193"
     with pytest.raises(InputError) as caught:
-        opened_bundle(str(file), model.release, "fp32", "Four words are here")
+        opened_bundle(str(file), model.release, TargetSpec.parse("eager@cpu/fp32"), "Four words are here")
     assert caught.value.code == "E196"
 
 
