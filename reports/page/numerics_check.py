@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from day0.tasks.numerics.record_parts import ReferenceCheck
 
-from ..words import number_text, sentence
+from ..words import number_text, plural, sentence
 from .parts import Notice
 
 _MEASURED = {
@@ -52,13 +52,17 @@ def _how(check: ReferenceCheck) -> str:
 
 
 def _methods(check: ReferenceCheck) -> Sequence[str]:
-    return [method.strip() for method in check.method.split(",") if method.strip()]
+    """Those whose word the state is; a record from before they were told apart has all that spoke."""
+    named = check.decided_by or check.method
+    return [method.strip() for method in named.split(",") if method.strip()]
 
 
 def _value(check: ReferenceCheck) -> str:
     """`: 3.1e-7 largest relative difference ..., limit 1e-4`; empty where nothing was measured."""
     if math.isnan(float(check.value)):
         return ""
-    what = next((_MEASURED[method] for method in _methods(check) if method in _MEASURED), "measured")
+    first = next(iter(_methods(check)), "")
+    if first == "samples":
+        return f": {plural(int(float(check.value)), 'published sample')} that it continues otherwise"
     limit = "" if math.isnan(float(check.limit)) else f", limit {number_text(check.limit)}"
-    return f": {number_text(check.value)} {what}{limit}"
+    return f": {number_text(check.value)} {_MEASURED.get(first, 'measured')}{limit}"

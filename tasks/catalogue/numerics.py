@@ -176,8 +176,9 @@ ENTRIES: tuple[Entry, ...] = (
         "text less likely than a model that was read rightly can, or does not say what the publisher's "
         "samples say. Weights are then read wrongly, and a target that reads them in the same way is wrong "
         "with it.",
-        remedy="Report it with the message: the mapping of names, a block scale or a conversion is at fault, "
-        "and no figure of the comparison means anything until it is corrected.",
+        remedy="Where only samples failed, look at the file of samples first: it may be wrong. Else report "
+        "it with the message: the mapping of names, a block scale or a conversion is at fault, and no figure "
+        "of the comparison means anything until it is corrected.",
     ),
     Entry(
         code="NUM021",

@@ -62,13 +62,16 @@ class ReferenceCheck(Value):
     Attributes:
         state: `pass`, `fail` or `unverified`.
         method: `from_pretrained`, `likelihood`, `samples` or `none`; several with a comma.
+        decided_by: those of them whose word the state is; empty where none has one.
         detail: what was measured, in a sentence.
-        value: largest relative difference of the logits (from_pretrained) or nats per token (likelihood).
+        value: of the first in `decided_by`: largest relative difference of the logits (from_pretrained),
+            nats per token (likelihood), samples that it continues otherwise (samples).
         limit: that it was held against.
     """
 
     state: str = "unverified"
     method: str = "none"
+    decided_by: str = ""
     detail: str = ""
     value: Number = "NaN"
     limit: Number = "NaN"

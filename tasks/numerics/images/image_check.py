@@ -19,7 +19,7 @@ from ... import thresholds
 from ..prompts.passes import MAIN
 from ..question import Question
 from ..record_parts import ReferenceCheck
-from ..trust.reference_check import position_errors
+from ..trust.positions import compare_positions
 from ..walk.case import Case
 from ..walk.forwards import REFERENCE
 from ..walk.lockstep import Comparison
@@ -77,23 +77,32 @@ def against_stock(ours: Sequence[Tensor], stock: StockFeatures) -> ReferenceChec
     if shapes[0] != shapes[1]:
         said = f"{stock.name} gives features of the shapes {shapes[1]}, the reference {shapes[0]}"
         return _check("fail", said, float("inf"), limit)
-    errors = [
-        error
+    found = [
+        compare_positions(one.reshape(-1, one.shape[-1]), other.reshape(-1, other.shape[-1]))
         for one, other in zip(ours, stock.features, strict=True)
-        for error in position_errors(one.reshape(-1, one.shape[-1]), other.reshape(-1, other.shape[-1]))
     ]
-    value = max(errors, default=0.0)
-    if value <= limit:
-        said = f"{len(errors)} rows of features are within {value:.2g} of {stock.name} (limit {limit:.0e})"
-        return _check("pass", said, value, limit)
-    said = f"its features of an image differ by {value:.2g} from those of {stock.name} (limit {limit:.0e})"
-    return _check("fail", said, value, limit)
+    errors = [error for part in found for error in part.errors]
+    value, unknown = max(errors, default=0.0), sum(part.unknown for part in found)
+    if value > limit:
+        said = (
+            f"its features of an image differ by {value:.2g} from those of {stock.name} (limit {limit:.0e})"
+        )
+        return _check("fail", said, value, limit)
+    if unknown:
+        said = (
+            f"{unknown} of {len(errors)} rows of features are not finite, neither its own nor those of "
+            f"{stock.name}"
+        )
+        return _check("unverified", said, float("nan"), limit)
+    said = f"{len(errors)} rows of features are within {value:.2g} of {stock.name} (limit {limit:.0e})"
+    return _check("pass", said, value, limit)
 
 
 def _check(state: str, said: str, value: float, limit: float) -> ReferenceCheck:
     return ReferenceCheck(
         state=state,
         method="from_pretrained",
+        decided_by="from_pretrained",
         detail=said,
         value=json_number(value),
         limit=json_number(limit),

@@ -55,7 +55,7 @@ class Distance:
         rel_l2: over all elements; NaN where the reference is zero.
         cosine: over all elements; NaN where either side is zero.
         centred_cosine: over all elements; NaN where either side is constant.
-        max_abs: largest absolute difference.
+        max_abs: largest absolute difference; NaN where no element of the reference is finite.
         nonfinite: elements that are NaN or infinite although the reference's are finite.
         nan: those of them that are NaN.
         unknown: elements of the reference that are not finite; they are left out of everything else.
@@ -223,6 +223,8 @@ def _distance(parts: list[_Chunk], counted: Tensor, width: int, ulp: float, mask
     norms, applies = squares_r.sqrt(), squares_r.sqrt() > _TINY
     nan = torch.full_like(norms, math.nan)
     mean_a, mean_b = a.sum() / count, b.sum() / count
+    unknown = sum(part.unknown for part in parts)
+    largest = max((part.max_abs for part in parts), default=0.0, key=_nan_last)
     return Distance(
         rel_l2=_ratio(squares_d.sum(), squares_r.sum()),
         cosine=_cosine("cosine", dots.sum(), squares_t.sum(), squares_r.sum()),
@@ -232,10 +234,10 @@ def _distance(parts: list[_Chunk], counted: Tensor, width: int, ulp: float, mask
             _spread(aa.sum() - count * mean_a * mean_a, squares_t.sum()),
             _spread(bb.sum() - count * mean_b * mean_b, squares_r.sum()),
         ),
-        max_abs=max((part.max_abs for part in parts), default=0.0, key=_nan_last),
+        max_abs=math.nan if unknown == count else largest,
         nonfinite=sum(part.nonfinite for part in parts),
         nan=sum(part.nan for part in parts),
-        unknown=sum(part.unknown for part in parts),
+        unknown=unknown,
         scale=max((part.scale for part in parts), default=0.0),
         errors=torch.where(applies, squares_d.sqrt() / norms, nan),
         gains=torch.where(applies, dots / squares_r - 1.0, nan),

@@ -18,6 +18,7 @@ from ... import thresholds
 from .metrics import Distance
 
 ZERO = "the reference is zero"
+NOT_FINITE = "the reference is not finite"
 CONSTANT = "one side is constant"
 SINGLE = "it has a single element"
 MASK = "it holds nothing but a mask"
@@ -183,7 +184,8 @@ def _not_applicable(target: Distance, tokens: int, channels: bool) -> dict[str, 
     if target.masked:
         return dict.fromkeys(_ALL, MASK)
     if target.scale == 0.0:
-        return dict.fromkeys(_ALL, ZERO)
+        nothing = (*_ALL, "max_abs") if math.isnan(target.max_abs) else _ALL
+        return dict.fromkeys(nothing, NOT_FINITE if target.unknown else ZERO)
     found: dict[str, str] = {}
     if tokens * target.width == 1:
         found |= dict.fromkeys(("cosine", "centred_cosine"), SINGLE)

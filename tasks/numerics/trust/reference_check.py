@@ -27,10 +27,18 @@ from ...finding import Finding, Subject, make_finding
 from ...reference_arm import ArmError, reference_options
 from ..record_parts import ReferenceCheck
 from .following import Arms, Followed, Forward, follow
+from .positions import compare_positions
 from .samples import Sample
 
-_CHUNK = 64
 _NAMED = 3
+_REMEDY_NOT_FINITE = (
+    "Correct the first node whose weights or output are not finite, then run the comparison again: no check "
+    "can speak before."
+)
+_REMEDY_SAMPLES = (
+    "Look at the file of samples first: its outputs must be those of this revision, decoded greedily, with "
+    "the prompt as the model reads it; only where they are is the reading of the checkpoint at fault."
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ def check_reference(
     length = min(len(tokens), ours.shape[0], thresholds.REFERENCE_TOKENS)
     stock = stock_logits(release, skeleton, tokens[:length], memory, progress=progress)
     outcomes = [against_stock(ours[:length], stock, _routed(skeleton))]
-    if outcomes[0].state == "unverified":
+    if stock.logits is None:
         outcomes.append(_by_likelihood(release, skeleton, tokenizer, english, arms))
     if samples:
         outcomes.append(_by_samples(samples, tokenizer, arms))
@@ -106,10 +114,13 @@ def check_findings(check: ReferenceCheck, model: str) -> list[Finding]:
     """An error where the reference is wrong, an undecided finding where nobody could tell, else none."""
     subject = Subject(kind="model", name=model)
     if check.state == "fail":
-        return [make_finding("NUM020", subject, f"The reference itself is wrong: {check.detail}.")]
+        remedy = _REMEDY_SAMPLES if check.decided_by == "samples" else None
+        said = f"The reference itself is wrong: {check.detail}."
+        return [make_finding("NUM020", subject, said, remedy=remedy)]
     if check.state == "unverified":
         said = f"Nothing shows that the reference is right: {check.detail}."
-        return [make_finding("NUM021", subject, said)]
+        compared = "from_pretrained" in check.method
+        return [make_finding("NUM021", subject, said, remedy=_REMEDY_NOT_FINITE if compared else None)]
     return []
 
 
@@ -117,7 +128,7 @@ def against_stock(ours: Tensor, stock: StockLogits, routed: bool) -> _Outcome:
     """Our logits against stock's, position by position.
 
     The value is the largest relative L2 of a position; of a mixture of experts, of all but the few that
-    `REFERENCE_ROUTED_SHARE` leaves out.
+    `REFERENCE_ROUTED_SHARE` leaves out. Where neither side is finite nothing is shown.
 
     Args:
         ours: [length, vocabulary].
@@ -130,29 +141,24 @@ def against_stock(ours: Tensor, stock: StockLogits, routed: bool) -> _Outcome:
     if ours.shape != stock.logits.shape:
         said = f"{stock.name} gives logits {list(stock.logits.shape)}, the reference {list(ours.shape)}"
         return _Outcome("fail", "from_pretrained", said, float("inf"), limit)
-    errors = sorted(position_errors(ours, stock.logits))
-    spare = int(thresholds.REFERENCE_ROUTED_SHARE * len(errors)) if routed else 0
-    value = errors[len(errors) - 1 - spare]
-    state = "pass" if value <= limit else "fail"
-    said = (
-        f"logits of {len(errors)} tokens are within {value:.2g} of {stock.name}"
-        if state == "pass"
-        else f"its logits differ by {value:.2g} from those of {stock.name} on the same {len(errors)} tokens"
-    )
-    return _Outcome(state, "from_pretrained", f"{said} (limit {limit:.0e})", value, limit)
-
-
-def position_errors(ours: Tensor, theirs: Tensor) -> list[float]:
-    """Relative L2 of each position of [length, vocabulary]; infinite where only one side is finite."""
-    found: list[float] = []
-    for start in range(0, ours.shape[0], _CHUNK):
-        one, other = (part[start : start + _CHUNK].double() for part in (ours, theirs))
-        same = (one == other) | (one.isnan() & other.isnan())
-        difference = (one - other).masked_fill(same, 0.0)
-        finite = other.masked_fill(~other.isfinite(), 0.0)
-        errors = difference.norm(dim=1) / finite.norm(dim=1).clamp_min(1e-300)
-        found += errors.nan_to_num(nan=float("inf"), posinf=float("inf")).tolist()
-    return found
+    found = compare_positions(ours, stock.logits)
+    errors, tokens = sorted(found.errors), len(found.errors)
+    if found.one_sided:
+        said = f"the logits of {found.one_sided} of {tokens} tokens are finite in it or in {stock.name} only"
+        return _Outcome("fail", "from_pretrained", said, float("inf"), limit)
+    spare = int(thresholds.REFERENCE_ROUTED_SHARE * tokens) if routed else 0
+    value = errors[tokens - 1 - spare]
+    if value > limit:
+        said = f"its logits differ by {value:.2g} from those of {stock.name} on the same {tokens} tokens"
+        return _Outcome("fail", "from_pretrained", f"{said} (limit {limit:.0e})", value, limit)
+    if found.unknown:
+        said = (
+            f"the logits of {found.unknown} of {tokens} tokens are not finite, neither its own nor those of "
+            f"{stock.name}"
+        )
+        return _Outcome("unverified", "from_pretrained", said, limit=limit)
+    said = f"logits of {tokens} tokens are within {value:.2g} of {stock.name} (limit {limit:.0e})"
+    return _Outcome("pass", "from_pretrained", said, value, limit)
 
 
 def judge_likelihood(found: Likelihood, characters: float, initialised: bool | None) -> _Outcome:
@@ -224,7 +230,7 @@ def _by_samples(samples: Sequence[Sample], tokenizer: Tokenizer | None, arms: Ar
         return _Outcome("fail", "samples", said, float(len(wrong)), 0.0)
     near = f", {tied} up to a near-tie" if tied else ""
     said = f"{held} of {len(samples)} published samples are what it says greedily{near}"
-    return _Outcome("pass" if held else "unverified", "samples", said, float(tied), 0.0)
+    return _Outcome("pass" if held else "unverified", "samples", said, 0.0, 0.0)
 
 
 def _told(place: int, found: Followed, tokenizer: Tokenizer) -> str:
@@ -241,13 +247,17 @@ def _together(outcomes: Sequence[_Outcome]) -> ReferenceCheck:
     order = ("fail", "pass", "unverified")
     first = min(outcomes, key=lambda outcome: order.index(outcome.state))
     spoke = [outcome.method for outcome in outcomes if outcome.method]
+    decided = [outcome for outcome in outcomes if outcome.state == first.state and outcome.method]
     told = [outcome for outcome in outcomes if outcome.state == "fail"] or list(outcomes)
+    # The value is that of the first method that decided: another's would stand beside a limit of its own.
+    shown = decided[0] if decided else first
     return ReferenceCheck(
         state=first.state,
         method=",".join(spoke) or "none",
+        decided_by=",".join(outcome.method for outcome in decided),
         detail="; ".join(outcome.detail for outcome in told),
-        value=json_number(first.value),
-        limit=json_number(first.limit),
+        value=json_number(shown.value),
+        limit=json_number(shown.limit),
     )
 
 

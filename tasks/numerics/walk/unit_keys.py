@@ -16,7 +16,7 @@ from ..prompts.passes import Pass
 from .case import Case
 from .units import chain, node_identity
 
-UNIT_VERSION = 5
+UNIT_VERSION = 6
 """Raised whenever a unit may hold other values or facts for the same inputs."""
 
 

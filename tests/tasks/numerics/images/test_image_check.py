@@ -47,6 +47,15 @@ def test_one_wrong_row_is_enough() -> None:
     assert [finding.code for finding in findings] == ["NUM020"]
 
 
+def test_features_that_are_not_finite_never_pass() -> None:
+    ours, other = [rows(6)], [rows(6)]
+    ours[0][2, 3] = float("nan")
+    assert against_stock(ours, StockFeatures(other, "", NAME)).state == "fail"
+    found = against_stock(ours, StockFeatures([ours[0].clone()], "", NAME))
+    assert (found.state, found.value) == ("unverified", "NaN")
+    assert "1 of 6 rows of features are not finite, neither its own nor those of" in found.detail
+
+
 def test_other_shapes_and_no_answer_are_told() -> None:
     ours = [rows(6)]
     assert against_stock(ours, StockFeatures([rows(5)], "", NAME)).state == "fail"

@@ -248,6 +248,10 @@ def test_what_does_not_apply_says_why() -> None:
     assert judge(single, single, eps=EPS).metrics.not_applicable["cosine"] == "it has a single element"
     zero = distance(constant * 0, constant * 0)
     assert judge(zero, zero, eps=EPS).metrics.not_applicable["ratio"] == "the reference is zero"
+    lost = distance(constant * math.nan, constant * math.nan)
+    told = judge(lost, lost, eps=EPS).metrics
+    assert (told.not_applicable["ratio"], told.max_abs) == ("the reference is not finite", "NaN")
+    assert told.not_applicable["max_abs"] == "the reference is not finite"
     bad = constant.clone()
     bad[0, 0, 0] = math.nan
     said = judge(distance(bad, constant), noise, eps=EPS).metrics

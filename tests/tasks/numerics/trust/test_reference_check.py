@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,13 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer as RawTokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from day0.adapters.base.skeleton import Skeleton
 from day0.adapters.checkpoints.release import open_release
 from day0.adapters.models.likelihood import Likelihood
 from day0.adapters.models.skeleton import build_skeleton
 from day0.adapters.models.stock_model import StockLogits
-from day0.adapters.models.tokenizer import load_tokenizer
+from day0.adapters.models.tokenizer import Tokenizer, load_tokenizer
+from day0.reports.page.numerics_check import check_notice
 from day0.tasks.numerics.record_parts import ReferenceCheck
 from day0.tasks.numerics.trust.reference_check import (
     against_stock,
@@ -94,7 +99,89 @@ def test_what_is_not_finite_on_one_side_alone_is_a_difference(value: float) -> N
     ours[7, 7] = value
     assert against_stock(ours, _stock(other), routed=False).state == "fail"
     assert against_stock(other, _stock(ours), routed=False).state == "fail"
-    assert against_stock(ours, _stock(ours.clone()), routed=False).state == "pass"
+
+
+@pytest.mark.parametrize("routed", [False, True])
+def test_one_sided_numbers_are_no_routing(routed: bool) -> None:
+    """Two of a hundred tokens of a mixture may differ, but none may be finite on one side only."""
+    ours = _logits()
+    ours[7, 7] = float("nan")
+    found = against_stock(ours, _stock(_logits()), routed=routed)
+    assert (found.state, found.value) == ("fail", float("inf"))
+    assert "the logits of 1 of 100 tokens are finite in it or in stock only" in found.detail
+
+
+@pytest.mark.parametrize("rows", [slice(7, 8), slice(None)])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_finite_on_neither_side_shows_nothing(value: float, rows: slice) -> None:
+    ours, count = _logits(), len(range(100)[rows])
+    ours[rows] = value
+    found = against_stock(ours, _stock(ours.clone()), routed=False)
+    assert (found.state, found.method, math.isnan(found.value)) == ("unverified", "from_pretrained", True)
+    assert f"the logits of {count} of 100 tokens are not finite, neither its own nor those of stock" in (
+        found.detail
+    )
+    other = ours.clone()
+    other[90] = 1.0
+    if count == 1:  # what can be compared still objects
+        assert against_stock(ours, _stock(other), routed=False).state == "fail"
+
+
+def test_weights_that_are_not_finite_leave_the_reference_unproved(tiny: Tiny, tmp_path: Path) -> None:
+    folder = tmp_path / "nan"
+    shutil.copytree(tiny("llama").folder, folder)
+    for file in folder.glob("*.safetensors"):
+        tensors = load_file(file)
+        if "model.layers.1.mlp.down_proj.weight" in tensors:
+            tensors["model.layers.1.mlp.down_proj.weight"][:] = float("nan")
+            save_file(tensors, file, metadata={"format": "pt"})
+    release = open_release(str(folder))
+    skeleton = build_skeleton(release)
+    ours = streaming_arms(release, skeleton).exact(TOKENS)
+    assert bool(ours.isnan().all())
+    check = check_reference(release, skeleton, ours, TOKENS, ROOM)
+    assert (check.state, check.method, check.value) == ("unverified", "from_pretrained", "NaN")
+    (finding,) = check_findings(check, "nan")
+    assert finding.code == "NUM021"
+    assert "12 of 12 tokens are not finite" in finding.message
+    assert "memory" not in finding.remedy
+    assert "first node whose weights" in finding.remedy
+
+
+def test_samples_that_do_not_hold_are_told_by_their_own_measure(tiny: Tiny, tmp_path: Path) -> None:
+    model = tiny("llama")
+    tokenizer = _words(model, tmp_path)
+    ours = streaming_arms(model.release, model.skeleton).exact(TOKENS)
+    best = int(model.stock(torch.tensor([[5, 6]])).logits[0, -1].argmax())
+    said = {True: f"w{best}", False: f"w{(best + 1) % 32}"}
+    checks = {
+        right: check_reference(
+            model.release, model.skeleton, ours, TOKENS, ROOM, [Sample("w5 w6", text)], tokenizer=tokenizer
+        )
+        for right, text in said.items()
+    }
+    held, wrong = checks[True], checks[False]
+    assert (held.state, held.decided_by) == ("pass", "from_pretrained,samples")
+    assert (wrong.state, wrong.method, wrong.decided_by) == ("fail", "from_pretrained,samples", "samples")
+    assert (wrong.value, wrong.limit) == (1.0, 0.0)
+    (finding,) = check_findings(wrong, "tiny")
+    assert finding.code == "NUM020"
+    assert "file of samples" in finding.remedy
+    told = check_notice(wrong).text
+    assert "wrong by published sample outputs: 1 published sample that it continues otherwise" in told
+    assert "from_pretrained" not in told
+
+
+def _words(model: TinyRelease, folder: Path) -> Tokenizer:
+    """A tokenizer of the words w0, w1, ..."""
+    size = model.skeleton.config["vocab_size"]
+    made = RawTokenizer(WordLevel({f"w{number}": number for number in range(size)}, unk_token="w0"))
+    made.pre_tokenizer = WhitespaceSplit()
+    shutil.copytree(model.folder, folder / "words")
+    made.save(str(folder / "words" / "tokenizer.json"))
+    tokenizer = load_tokenizer(open_release(str(folder / "words")))
+    assert tokenizer is not None
+    return tokenizer
 
 
 def test_another_vocabulary_is_a_difference() -> None:
