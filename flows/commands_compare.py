@@ -23,7 +23,7 @@ class CompareFlags:
 
     Attributes:
         prompts: Which shipped prompts run: auto, all, or names with commas (texts, padded, shifted, decode,
-            window, long, image).
+            window, long, image) (default: auto).
         self_test: Put canonical bugs into the target and into the reading of the checkpoint, and show which
             are found.
         sweep_precision: Lower precisions to try on each role, e.g. bf16,fp8,int8.
@@ -34,7 +34,7 @@ class CompareFlags:
         spread: Compare nodes side by side first: threads:N, processes:N or dask:SCHEDULER.
     """
 
-    prompts: str = AUTO
+    prompts: str | None = None
     self_test: Switch = False
     sweep_precision: str = ""
     train: Switch = False
@@ -69,7 +69,7 @@ def compare(
 
     _check(more)
     asked = NumericsOptions(
-        prompts=more.prompts,
+        prompts=AUTO if more.prompts is None else more.prompts,
         self_test=more.self_test,
         sweep=more.sweep_precision,
         train=more.train,
@@ -84,7 +84,8 @@ def compare(
 def _check(more: CompareFlags) -> None:
     from day0.tasks.spreading import parse_spread
 
-    check_prompts(more.prompts)
+    _refuse_what_needs_the_reference(more)
+    check_prompts(AUTO if more.prompts is None else more.prompts)
     parse_spread(more.spread)
     # Both are read again where they are used: what is wrong with them is not told after hours of walking.
     if more.sweep_precision:
@@ -93,6 +94,31 @@ def _check(more: CompareFlags) -> None:
         from day0.tasks.numerics.trust.samples import load_samples
 
         load_samples(Path(_path(more.samples, "--samples")))
+
+
+def _refuse_what_needs_the_reference(more: CompareFlags) -> None:
+    """Refuses flags that a captured reference cannot follow, for it is not there to be run.
+
+    Raises:
+        InputError: E199, one is given.
+    """
+    given = {
+        "--prompts": more.prompts is not None,
+        "--self-test": more.self_test,
+        "--sweep-precision": more.sweep_precision,
+        "--train": more.train,
+        "--task": more.task,
+        "--samples": more.samples,
+        "--spread": more.spread,
+    }
+    named = [flag for flag, is_given in given.items() if is_given]
+    if more.reference and named:
+        raise InputError(
+            f"{', '.join(named)} cannot be given with --reference: a captured reference does not run again, "
+            "and the prompts that it was captured on are those that are compared",
+            code="E199",
+            remedy="Leave out one or the other; prompts are chosen by day0 reference capture --prompts.",
+        )
 
 
 def _check_precisions(text: str) -> None:
@@ -110,6 +136,10 @@ def _path(name: str, flag: str) -> str:
     if not name:
         return ""
     path = Path(name).expanduser()
+    if path.is_dir():
+        raise InputError(
+            f"{flag} {name}: it is a folder, not a file", code="E190", remedy="Name a file, e.g. one in it."
+        )
     if not path.is_file():
         raise InputError(f"{flag} {name}: there is no such file", code="E190", remedy="Check the path.")
     return str(path.resolve())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from cyclopts import App
@@ -39,12 +40,7 @@ def capture(
     """
     settings = settings_of(flags)
     path = Path(out).expanduser()
-    if not path.parent.is_dir():
-        raise InputError(
-            f"{path} cannot be written: there is no folder {path.parent}",
-            code="E194",
-            remedy="Make the folder, or name another file.",
-        )
+    _refuse_unwritable(path)
     with stdout_for_data() as data:
         with show_progress():
             from day0.tasks.numerics.bundles.bundle_task import capture_release
@@ -75,3 +71,21 @@ def capture(
             )
             data.write(f"{size / 2**20:.1f} MiB\n")
     return 0
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Refuses, before the walk, a path at which no file can appear after it.
+
+    Raises:
+        InputError: E194, it is a folder, in none, or in one that may not be written to.
+    """
+    folder = path.parent
+    if path.is_dir():
+        why, remedy = "it is a folder", "Name a file, e.g. one in it."
+    elif not folder.is_dir():
+        why, remedy = f"there is no folder {folder}", "Make the folder, or name another file."
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        why, remedy = f"the folder {folder} may not be written to", "Name a file in another folder."
+    else:
+        return
+    raise InputError(f"{path} cannot be written: {why}", code="E194", remedy=remedy)

@@ -156,6 +156,7 @@ def _walked(
         dropped=images.dropped,
         bytes_read=bytes_read(question.release, question.skeleton, images.skeleton),
         signatures=images.signatures,
+        ids=case.tokens.ids,
         reference_seconds=images.reference_seconds + given.drafted,
         target_seconds=nodes.seconds + images.seconds,
         target_peak=max(nodes.peak_bytes, images.peak_bytes),
@@ -166,7 +167,7 @@ def _walked(
     findings = [
         *given.findings,
         *([_modelled(target, made.noise)] if fake is not None else ()),
-        *check_findings(check, question.release.model),
+        *check_findings(check, question.release.model, stopped=comparison.stopped is not None),
         *unscaled_findings(question.release, question.skeleton),
         *(finding for part in images.parts for finding in _compared(question, target, part, images.skeleton)),
         *left_out_findings(given.left_out, images.dropped),
@@ -198,6 +199,9 @@ def _from_bundle(
     identity = _identity(question, target, description, head.computes_in)
     case, comparison = compare_opened(bundle, question, target, description, identity)
     check = ReferenceCheck.model_validate(dict(head.check))
+    left_out = {
+        name: f"it is not in the bundle, whose capture said: {why}" for name, why in head.left_out.items()
+    }
     made = Made(
         reference=f"{head.reference}, captured",
         noise=head.noise or noise_text(head.dtype),
@@ -205,17 +209,18 @@ def _from_bundle(
         nodes=comparison.nodes,
         says=None,
         check=check,
-        left_out=head.left_out,
+        left_out=left_out,
         dropped=comparison.dropped,
         bytes_read=comparison.bytes_read,
         signatures=comparison.signatures,
+        ids=case.tokens.ids,
         reused=comparison.reused,
     )
     return made, [
         *([_modelled(target, made.noise)] if head.precision else ()),
         *check_findings(check, question.release.model),
         *_compared(question, target, comparison),
-        *left_out_findings(head.left_out, {}),
+        *left_out_findings(left_out, {}),
     ]
 
 

@@ -37,6 +37,47 @@ def test_an_option_that_cannot_be_used_is_told_before_the_walk(
     assert not list(tmp_path.glob(".day0"))
 
 
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("prompts", "auto"),
+        ("self_test", True),
+        ("sweep_precision", "fp8"),
+        ("train", True),
+        ("task", True),
+        ("samples", "samples.json"),
+        ("spread", "threads:2"),
+    ],
+)
+def test_what_a_captured_reference_cannot_do_is_refused_by_name(flag: str, value: str | bool) -> None:
+    more = CompareFlags(reference="bundle.day0ref", **{flag: value})  # type: ignore[arg-type]  # of its own type
+    with pytest.raises(
+        Day0Error, match=rf"^--{flag.replace('_', '-')} cannot be given with --reference"
+    ) as told:
+        compare("no/model", target="eager@cpu/bf16", more=more)
+    assert told.value.code == "E199"
+
+
+def test_all_flags_that_a_captured_reference_cannot_follow_are_in_one_sentence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = ["compare", "no/model", "--target", "eager@cpu/bf16", "--reference", "b"]
+    words += ["--train", "--prompts", "texts", "--task"]
+    assert cli.main(words) == cli.UNUSABLE
+    assert "--prompts, --train, --task cannot be given with --reference" in capfd.readouterr().err
+
+
+def test_a_folder_in_the_place_of_a_file_is_called_one(tmp_path: Path) -> None:
+    for flag in ("reference", "samples"):
+        with pytest.raises(Day0Error, match=r"is a folder") as told:
+            compare(
+                "no/model",
+                target="eager@cpu/bf16",
+                more=CompareFlags(**{flag: str(tmp_path)}),  # type: ignore[arg-type]  # text only
+            )
+        assert told.value.code == "E190"
+
+
 def test_prompts_that_are_not_shipped_are_told_before_a_run_starts() -> None:
     for verb in (adapt, regress):
         with pytest.raises(Day0Error) as told:
