@@ -18,7 +18,7 @@ from .model import Report, TargetResult
 from .numerics_diff import numerics_changes
 from .numerics_parts_diff import PARTS
 from .records import VERDICT_RANK, fingerprint_of, stage_records
-from .signatures import moves
+from .signatures import Moves, moves
 from .strict_json import plain
 
 # Compared by the kinds of change above instead of leaf by leaf.
@@ -128,7 +128,7 @@ def _record(target: str, before: StageRecord, after: StageRecord, store: RunStor
             kind="fact", target=target, stage=after.stage, subject=pointer, before=old, after=new, text=text
         )
     if isinstance(before, NumericsRecord) and isinstance(after, NumericsRecord):
-        moved = moves(store, before, after) if store is not None else {}
+        moved = moves(store, before, after) if store is not None else Moves()
         yield from numerics_changes(target, before, after, moved)
 
 

@@ -11,11 +11,12 @@ from day0.tasks.thresholds import METRIC_CHANGE_FLOOR, SIGNATURE_BAND_FACTOR
 from .change import Change
 from .metric_change import beyond_band, exceeds, metric_change
 from .numerics_parts_diff import part_changes
+from .signatures import Moves
 from .words import listed, number_text
 
 
 def numerics_changes(
-    target: str, before: NumericsRecord, after: NumericsRecord, moves: Mapping[str, float] | None = None
+    target: str, before: NumericsRecord, after: NumericsRecord, moves: Moves | None = None
 ) -> Iterator[Change]:
     """Node verdicts, numbers beyond the band, the first node that changed, the output, the other parts.
 
@@ -23,9 +24,9 @@ def numerics_changes(
         target: whose.
         before: the earlier record.
         after: the later one.
-        moves: node -> how far its output moved, from the signatures of both runs (`reports/signatures.py`).
+        moves: how far each node's output moved, from the signatures of both runs (`reports/signatures.py`).
     """
-    moves = moves or {}
+    moves = moves or Moves()
     yield from _first_fault(target, before, after)
     earlier = {block.name: block for block in before.facts.blocks}
     later = {block.name: block for block in after.facts.blocks}
@@ -41,7 +42,7 @@ def numerics_changes(
                 text=f"{target}: node {name} {told}",
             )
             continue
-        yield from _block(target, old, new, moves.get(name))
+        yield from _block(target, old, new, moves)
     yield from _signature(target, before.facts.blocks, later, moves)
     steady = all(block.bit_stable is not False for block in (*before.facts.blocks, *after.facts.blocks))
     yield from part_changes(target, before.facts, after.facts, steady=steady)
@@ -65,7 +66,7 @@ def _first_fault(target: str, before: NumericsRecord, after: NumericsRecord) -> 
     )
 
 
-def _block(target: str, old: Block, new: Block, distance: float | None) -> Iterator[Change]:
+def _block(target: str, old: Block, new: Block, moves: Moves) -> Iterator[Change]:
     if old.verdict != new.verdict:
         yield Change(
             kind="node",
@@ -79,7 +80,7 @@ def _block(target: str, old: Block, new: Block, distance: float | None) -> Itera
             text=f"{target}: node {new.name} {old.verdict} -> {new.verdict} {new.reason}".rstrip(),
         )
     # Of a node that differs from run to run the numbers wander with it.
-    steady = _is_steady(old, new) or _is_another(old, new, distance)
+    steady = _is_steady(old, new) or _is_another(old, new, moves)
     if steady and old.local is not None and new.local is not None:
         yield from _metrics(target, new.name, old.local, new.local)
 
@@ -95,11 +96,11 @@ def _metrics(target: str, node: str, old: Metrics, new: Metrics) -> Iterator[Cha
 
 
 def _signature(
-    target: str, before: Sequence[Block], later: Mapping[str, Block], moves: Mapping[str, float]
+    target: str, before: Sequence[Block], later: Mapping[str, Block], moves: Moves
 ) -> Iterator[Change]:
     """The first node, in topological order, whose output on the reference's own input is another."""
     pairs = [(block, later[block.name]) for block in before if block.name in later]
-    changed = [(old, new) for old, new in pairs if _is_another(old, new, moves.get(new.name))]
+    changed = [(old, new) for old, new in pairs if _is_another(old, new, moves)]
     if changed:
         old, new = changed[0]
         others = [block.name for block, _ in changed[1:]]
@@ -115,16 +116,17 @@ def _signature(
         )
 
 
-def _is_another(old: Block, new: Block, distance: float | None) -> bool:
+def _is_another(old: Block, new: Block, moves: Moves) -> bool:
     """Whether the output of a node changed by more than it does from run to run.
 
     A digest that differs proves it where the node is bit-stable or was run once. Where it is not, it differs
-    in every run, and only the distance can tell.
+    in every run, and only the distance can tell; likewise where the runs went over other tokens.
     """
     if not old.signature or not new.signature or old.signature == new.signature:
         return False
+    distance = moves.by_node.get(new.name)
     if _is_steady(old, new):
-        return True
+        return moves.alike is None or bool(distance)
     band = _band(old, new)
     return distance is not None and band is not None and distance > SIGNATURE_BAND_FACTOR * band
 
@@ -139,12 +141,13 @@ def _band(old: Block, new: Block) -> float | None:
     return max(known, default=None)
 
 
-def _how_far(old: Block, new: Block, moves: Mapping[str, float]) -> str:
+def _how_far(old: Block, new: Block, moves: Moves) -> str:
     """`, moved by 3.1e-3, run-to-run band 0`; empty where the runs left no signatures."""
-    distance, band = moves.get(new.name), _band(old, new)
+    distance, band = moves.by_node.get(new.name), _band(old, new)
     measured = f", run-to-run band {'not measured' if band is None else number_text(band)}"
     if distance is None:
         return measured if band is not None else ""
     if math.isinf(distance):
         return f", its output has another shape{measured}"
-    return f", moved by {number_text(distance)}{measured}"
+    some = f" by the {moves.alike} tokens that both runs begin with" if moves.alike is not None else ""
+    return f", moved by {number_text(distance)}{some}{measured}"

@@ -72,6 +72,7 @@ class Made:
         dropped: pass -> the same for those that began.
         bytes_read: of weights.
         signatures: of the target's output at each node.
+        ids: of the tokens that the signatures are of.
         logits: where no node was compared: agreement at the output.
         decode: likewise in steps with a cache.
         reference_seconds: spent in reference and noise arm.
@@ -92,6 +93,7 @@ class Made:
     dropped: Mapping[str, str]
     bytes_read: int
     signatures: Mapping[str, Signature] = field(default_factory=dict)
+    ids: Sequence[int] = ()
     logits: Logits | None = None
     decode: Logits | None = None
     reference_seconds: float = 0.0
@@ -128,7 +130,7 @@ def record_of(
         )
     files = {}
     if made.signatures:
-        files["signatures"] = save_signatures(question.store, made.signatures)
+        files["signatures"] = save_signatures(question.store, made.signatures, made.ids)
     return NumericsRecord.conclude(
         findings=findings,
         facts=_facts(question, spec, description, made),

@@ -10,6 +10,7 @@ from day0.reports.diff import diff_reports
 from day0.reports.metric_change import beyond_band
 from day0.reports.numerics_diff import numerics_changes
 from day0.reports.regression import judge_regression
+from day0.reports.signatures import Moves
 from day0.tasks.numerics.record import Logits, NumericsRecord
 from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, SelfTest, TaskMetric
 from day0.tasks.verdict import Verdict
@@ -28,8 +29,14 @@ from support.sample_records import ORT
 from support.sample_report import sample_report
 
 
-def told(before: NumericsRecord, after: NumericsRecord, moves: dict[str, float] | None = None) -> list[str]:
-    return [change.text.removeprefix(f"{ORT}: ") for change in numerics_changes(ORT, before, after, moves)]
+def told(
+    before: NumericsRecord,
+    after: NumericsRecord,
+    moves: dict[str, float] | None = None,
+    alike: int | None = None,
+) -> list[str]:
+    known = None if moves is None else Moves(moves, alike)
+    return [change.text.removeprefix(f"{ORT}: ") for change in numerics_changes(ORT, before, after, known)]
 
 
 def record(**facts: Any) -> NumericsRecord:
@@ -60,6 +67,16 @@ def test_the_first_node_that_changed_is_named_with_its_distance() -> None:
         "first node that changed: model.layers.1, moved by 0.00314, run-to-run band 0 "
         "(and then model.layers.2 and model.layers.3)"
     ]
+
+
+def test_where_the_tokens_differ_a_digest_proves_nothing() -> None:
+    after = with_blocks(record(), n1={"signature": "x"}, n2={"signature": "y"}, n3={"signature": "z"})
+    moves = {"model.layers.1": 0.0, "model.layers.2": 0.2}
+    assert told(record(), after, moves, 11) == [
+        "first node that changed: model.layers.2, moved by 0.200 by the 11 tokens that both runs begin with, "
+        "run-to-run band 0"
+    ]
+    assert told(record(), after, dict.fromkeys(moves, 0.0), 11) == []
 
 
 def test_without_signatures_the_digest_alone_speaks() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.target import Call
-from day0.reports.signatures import Kept, moved, moves
+from day0.reports.signatures import Kept, Moves, moved, moves
 from day0.tasks.numerics.measures import signatures as written
 from day0.tasks.numerics.record import NumericsRecord
 from support.sample_numerics import sample_numerics
@@ -26,10 +26,11 @@ def call(tensor: torch.Tensor) -> Call:
     return Call({"$tensor": "t0"}, {"t0": tensor})
 
 
-def record(store: RunStore, outputs: dict[str, torch.Tensor]) -> NumericsRecord:
-    """A record whose run left the signatures of these outputs."""
+def record(store: RunStore, outputs: dict[str, torch.Tensor], tokens: Sequence[int] = ()) -> NumericsRecord:
+    """A record whose run left the signatures of these outputs, of those tokens."""
     kept = {name: written.signature_of(call(value)) for name, value in outputs.items()}
-    name = written.save_signatures(store, {key: value for key, value in kept.items() if value is not None})
+    known = {key: value for key, value in kept.items() if value is not None}
+    name = written.save_signatures(store, known, tokens)
     return sample_numerics(ORT, layers=2).model_copy(update={"files": {"signatures": name}})
 
 
@@ -41,7 +42,7 @@ def store(tmp_path: Path) -> RunStore:
 def test_distances_are_those_of_the_stage(store: RunStore) -> None:
     before = {"a": output(), "b/c": output(seed=4), "gone": output()}
     after = {"a": output() * 1.01, "b/c": output(seed=4), "shape": output(tokens=5)}
-    found = moves(store, record(store, before), record(store, after))
+    found = moves(store, record(store, before), record(store, after)).by_node
     assert set(found) == {"a", "b/c"}
     first, second = (written.signature_of(call(side["a"])) for side in (before, after))
     assert first is not None
@@ -54,7 +55,29 @@ def test_distances_are_those_of_the_stage(store: RunStore) -> None:
 
 def test_another_shape_is_infinitely_far(store: RunStore) -> None:
     found = moves(store, record(store, {"a": output()}), record(store, {"a": output(tokens=5)}))
-    assert found == {"a": math.inf}
+    assert found == Moves({"a": math.inf})
+
+
+def test_of_runs_over_other_tokens_only_those_before_the_first_other_one_count(store: RunStore) -> None:
+    """A token changes every row from its own on; one node changed by itself, in rows before that too."""
+    before, after = [5, 6, 7, 8, 9, 10], [5, 6, 7, 4, 9, 10]
+    seen, itself = output(), output(seed=4)
+    passed_on = torch.cat([seen[:3], output(seed=5)[3:]])
+    changed = torch.cat([itself[:1], itself[1:] * 2])
+    found = moves(
+        store,
+        record(store, {"a": seen, "b": itself}, before),
+        record(store, {"a": passed_on, "b": changed}, after),
+    )
+    assert found.alike == 3
+    assert found.by_node["a"] == 0.0
+    norms = itself.double().norm(dim=1)[:3]
+    assert found.by_node["b"] == pytest.approx(float(norms[1:].norm() / norms.norm()), rel=1e-5)
+    same = moves(store, record(store, {"a": seen}, before), record(store, {"a": seen}, before))
+    assert same == Moves({"a": 0.0})
+    unknown = moves(store, record(store, {"a": seen}), record(store, {"a": passed_on}, after))
+    assert unknown.alike is None
+    assert unknown.by_node["a"] > 0.1
 
 
 @pytest.mark.parametrize(
@@ -89,7 +112,7 @@ def test_a_damaged_file_says_nothing(store: RunStore, damage: bytes) -> None:
     good = record(store, {"a": output()})
     store.write("signatures/broken", damage)
     broken = good.model_copy(update={"files": {"signatures": "signatures/broken"}})
-    assert moves(store, good, broken) == {}
+    assert moves(store, good, broken) == Moves()
     gone = good.model_copy(update={"files": {"signatures": "signatures/none"}})
-    assert moves(store, good, gone) == {}
-    assert moves(store, good, good.model_copy(update={"files": {}})) == {}
+    assert moves(store, good, gone) == Moves()
+    assert moves(store, good, good.model_copy(update={"files": {}})) == Moves()

@@ -25,6 +25,8 @@ from .values import float_tensors
 
 KEY = "signature"
 """Its name among the values of a unit."""
+TOKENS = "tokens"
+"""Name of the token ids in the file of a run's signatures."""
 DIRECTIONS = 64
 _SEED = 20261130
 _CHUNK = 1 << 20
@@ -74,10 +76,18 @@ def moved(before: Signature, after: Signature) -> float:
     return apart / scale if scale > 0 else (math.inf if apart > 0 else 0.0)
 
 
-def save_signatures(store: RunStore, signatures: Mapping[str, Signature]) -> str:
-    """Keeps the signatures of a run, by node; returns the name of their file, which follows from them."""
+def save_signatures(store: RunStore, signatures: Mapping[str, Signature], tokens: Sequence[int] = ()) -> str:
+    """Keeps the signatures of a run, by node; returns the name of their file, which follows from them.
+
+    Args:
+        store: of the run.
+        signatures: by node.
+        tokens: ids that the nodes saw, less than 2^24, so that fp32 holds them.
+    """
     tensors = {f"{node}/{part}": getattr(signature, part) for node, signature in signatures.items()
                for part in ("projection", "norms")}  # fmt: skip
+    if tokens:
+        tensors[TOKENS] = torch.tensor(tokens, dtype=torch.float32)
     data = b"".join(blobs.dump(tensors))
     name = f"signatures/{hashlib.sha256(data).hexdigest()[:32]}"
     store.write(name, data)
