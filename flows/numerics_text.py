@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 from day0.reports.page.numerics_check import check_notice
 from day0.reports.page.numerics_fault import measured
@@ -63,17 +64,39 @@ def _nodes(blocks: Sequence[Block]) -> Iterator[str]:
     told = ", ".join(f"{exact_text(count)} {verdict}" for verdict, count in counts.items())
     yield f"{plural(len(blocks), 'node')}: {told}"
     shown = blocks if len(blocks) <= _ALL_UP_TO else [block for block in blocks if block.verdict != "pass"]
-    limit = len(shown) if len(blocks) <= _ALL_UP_TO else _MOST_ROWS
-    for block in shown[:limit]:
-        local, onward = block.local, block.propagated
-        yield (
-            f"{block.verdict:<10} {block.name:<28} "
-            f"rel. L2 {number_text(local.rel_l2 if local else None):>9} by itself, "
-            f"{number_text(local.ratio if local else None):>6} times the noise, "
-            f"{number_text(onward.rel_l2 if onward else None):>9} in the stream  {block.reason[:_REASON]}"
-        ).rstrip()
-    if len(shown) > limit:
-        yield f"{'':<10} and {exact_text(len(shown) - limit)} more that do not pass"
+    rows = [list(group) for _, group in groupby(shown, key=_row_of)]
+    limit = len(rows) if len(blocks) <= _ALL_UP_TO else _MOST_ROWS
+    for same in rows[:limit]:
+        if len(same) > 1:
+            yield f"{same[0].verdict:<10} {_named(same, len(blocks))}: {same[0].reason}"
+        else:
+            yield _row(same[0])
+    if len(rows) > limit:
+        left = sum(len(same) for same in rows[limit:])
+        yield f"{'':<10} and {exact_text(left)} more that do not pass"
+
+
+def _row_of(block: Block) -> tuple[str, ...]:
+    """Equal for nodes beside each other of which nothing was measured, for one reason."""
+    if block.local is None and block.propagated is None and block.reason:
+        return block.verdict, block.reason
+    return (block.name,)
+
+
+def _named(blocks: Sequence[Block], total: int) -> str:
+    if len(blocks) == total:
+        return f"all {plural(total, 'node')}"
+    return f"{plural(len(blocks), 'node')} from {blocks[0].name} to {blocks[-1].name}"
+
+
+def _row(block: Block) -> str:
+    local, onward = block.local, block.propagated
+    return (
+        f"{block.verdict:<10} {block.name:<28} "
+        f"rel. L2 {number_text(local.rel_l2 if local else None):>9} by itself, "
+        f"{number_text(local.ratio if local else None):>6} times the noise, "
+        f"{number_text(onward.rel_l2 if onward else None):>9} in the stream  {block.reason[:_REASON]}"
+    ).rstrip()
 
 
 def _fault(fault: FirstFault) -> Iterator[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from day0.adapters.base.errors import Day0Error
+
 from .. import thresholds
 from ..finding import Finding, Subject, make_finding
 from .record import Logits
 from .walk.lockstep import Comparison
-from .walk.node import CHANGED, NOT_COMPARED, ZERO, NodeFacts
+from .walk.node import CHANGED, NOT_COMPARED, NOT_REACHED, ZERO, NodeFacts
 from .walk.router import FLIPS
 
 _NAMED = 5
@@ -27,9 +29,7 @@ def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repr
     nodes = merge_calls(comparison.nodes)
     found = _weights(nodes)
     if comparison.stopped is not None:
-        error = comparison.stopped
-        subject = Subject(kind="model", name=target)
-        found.append(make_finding("NUM015", subject, error.message, remedy=error.remedy or None))
+        found.append(_stopped(comparison.stopped, nodes, target))
     faults = [facts for facts in nodes if facts.block.verdict == "fail"]
     for code in ("NUM001", "NUM002", "NUM003", "NUM004", "NUM017"):
         found += _grouped(code, [facts for facts in faults if _code(facts) == code], kinds, target, repro)
@@ -38,7 +38,7 @@ def findings_of(comparison: Comparison, kinds: dict[str, str], target: str, repr
     found += _routed(nodes, target)
     found += _headroom(nodes, target)
     found += _changed(nodes)
-    found += _not_compared([facts for facts in nodes if facts.outcome != CHANGED])
+    found += _not_compared([facts for facts in nodes if facts.outcome != CHANGED and not _unreached(facts)])
     found += _output(nodes, target)
     return found
 
@@ -52,6 +52,18 @@ def merge_calls(nodes: Iterable[NodeFacts]) -> list[NodeFacts]:
         if known is None or order.index(facts.block.verdict) > order.index(known.block.verdict):
             merged[facts.block.name] = facts
     return list(merged.values())
+
+
+def _stopped(error: Day0Error, nodes: Sequence[NodeFacts], target: str) -> Finding:
+    """Why the walk ended, and the nodes after: they lack nothing of their own, so no finding is theirs."""
+    after = [facts for facts in nodes if _unreached(facts)]
+    rest = f"; not compared: {_names(after)}" if after else ""
+    said = f"{error.message.rstrip('.')}{rest}."
+    return make_finding("NUM015", Subject(kind="model", name=target), said, remedy=error.remedy or None)
+
+
+def _unreached(facts: NodeFacts) -> bool:
+    return facts.block.reason.startswith(NOT_REACHED)
 
 
 def _code(facts: NodeFacts) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from day0.flows.stage_text import stage_lines
-from day0.tasks.numerics.record import FirstFault
+from day0.tasks.numerics.record import Block, FirstFault
 from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, TaskMetric, Training
 from support.sample_numerics import optional_parts, sample_numerics, sample_routing, sample_self_test
 from support.sample_records import ORT
@@ -39,6 +39,29 @@ def test_a_deep_model_shows_what_does_not_pass() -> None:
     assert not any(line.startswith("  pass ") for line in rows)
     assert any("and 20 more that do not pass" in line for line in lines)
     assert any("103 nodes: 63 pass, 1 fail, 39 inherited" in line for line in lines)
+
+
+def unreached(name: str, reason: str) -> Block:
+    return Block(
+        name=name,
+        role="layer",
+        local=None,
+        propagated=None,
+        growth="NaN",
+        verdict="unverified",
+        reason=reason,
+    )
+
+
+def test_nodes_that_one_reason_kept_from_being_compared_are_one_line() -> None:
+    why = "not reached: model.embed_tokens cannot run: the checkpoint lacks weight"
+    blocks = [unreached(f"model.layers.{index}", why) for index in range(60)]
+    lines = list(stage_lines(sample_numerics(ORT, layers=2, blocks=blocks)))
+    assert [line.strip() for line in lines if "not reached" in line] == [f"unverified all 60 nodes: {why}"]
+    other = [*blocks[:3], unreached("model.norm", "another"), *blocks[3:]]
+    text = "\n".join(stage_lines(sample_numerics(ORT, layers=2, blocks=other)))
+    assert f"unverified 3 nodes from model.layers.0 to model.layers.2: {why}" in text
+    assert f"unverified 57 nodes from model.layers.3 to model.layers.59: {why}" in text
 
 
 def test_a_failure_is_told_by_its_class_since_nothing_was_measured() -> None:

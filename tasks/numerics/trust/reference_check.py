@@ -110,14 +110,20 @@ def streaming_arms(release: Release, skeleton: Skeleton) -> Arms:
     return Arms(arm("fp32"), arm(skeleton.dtype))
 
 
-def check_findings(check: ReferenceCheck, model: str) -> list[Finding]:
-    """An error where the reference is wrong, an undecided finding where nobody could tell, else none."""
+def check_findings(check: ReferenceCheck, model: str, *, stopped: bool = False) -> list[Finding]:
+    """An error where the reference is wrong, an undecided finding where nobody could tell, else none.
+
+    Args:
+        check: what came of it.
+        model: as the person named it.
+        stopped: whether the walk ended early: that has a finding of its own, which says why nobody could.
+    """
     subject = Subject(kind="model", name=model)
     if check.state == "fail":
         remedy = _REMEDY_SAMPLES if check.decided_by == "samples" else None
         said = f"The reference itself is wrong: {check.detail}."
         return [make_finding("NUM020", subject, said, remedy=remedy)]
-    if check.state == "unverified":
+    if check.state == "unverified" and not stopped:
         said = f"Nothing shows that the reference is right: {check.detail}."
         compared = "from_pretrained" in check.method
         return [make_finding("NUM021", subject, said, remedy=_REMEDY_NOT_FINITE if compared else None)]

@@ -25,10 +25,11 @@ from ...reference_arm import Arm, ArmError, loose_weights
 from ...target_nodes import TargetNodes
 from ..measures.signatures import Signature, keep_signature
 from ..precision.fake_arm import noise_arm
+from .absent import with_files
 from .case import Case
 from .forwards import NOISE, OWN, REFERENCE, Forwards, Inputs, glues_of
 from .memory import chunk_of, prefetch_bytes, small_caches
-from .node import NodeFacts, not_compared
+from .node import NOT_REACHED, NodeFacts, not_compared
 from .node_run import NodeRun, Sides
 from .node_work import NodeWork, Watch
 from .opened import Opened
@@ -81,7 +82,7 @@ def compare_model(
         try:
             found.extend(run.steps())
         except (CheckpointError, SourceError, ArmError, SkeletonError) as error:
-            stopped = error
+            stopped = with_files(error, case.checkpoint)
         return Comparison(
             nodes=[*found, *_not_reached(case, found, stopped)],
             stopped=stopped,
@@ -230,7 +231,7 @@ def _not_reached(case: Case, found: Sequence[NodeFacts], stopped: Day0Error | No
     """Nodes that the walk did not come to, or that a prompt of text never calls."""
     seen = {facts.block.name for facts in found}
     return [
-        not_compared(node, f"not reached: {stopped.message}" if stopped and node.called else NO_TEXT)
+        not_compared(node, f"{NOT_REACHED}{stopped.message}" if stopped and node.called else NO_TEXT)
         for node in case.skeleton.nodes
         if node.name not in seen and (node.weights or node.called)
     ]

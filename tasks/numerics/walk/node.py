@@ -40,6 +40,8 @@ ZERO = "the reference's output is zero throughout, so no relative measure applie
 NOT_FINITE = "no measure applies: the reference's output is not finite, or zero in part"
 BEYOND_RANGE = "what it receives on the reference's stream is beyond the largest number of the target's dtype"
 """Reason of a node after one that overflowed: whatever it made of infinity says nothing of it."""
+NOT_REACHED = "not reached: "
+"""Begins the reason of a node that the walk did not come to; what ended the walk follows."""
 _SECOND = "on a second run "
 _ORDER = ("pass", "inherited", NOT_COMPARED, "fail")
 

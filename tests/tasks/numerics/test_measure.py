@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -311,7 +312,46 @@ def test_missing_weights_end_the_comparison_and_keep_what_came_before(
     verdicts = {block.name: block.verdict for block in record.facts.blocks}
     assert verdicts["model.layers.1"] == "pass"
     assert verdicts["model.layers.2"] == verdicts["lm_head"] == "unverified"
-    assert "NUM015" in [finding.code for finding in record.findings]
+    (finding,) = [finding for finding in record.findings if finding.severity != "info"]
+    assert finding.code == "NUM015"
+    assert finding.message == (
+        "model.layers.2 cannot run: the checkpoint lacks mlp.up_proj.weight; not compared: model.layers.2, "
+        "model.norm, lm_head."
+    )
+    assert record.verdict == "blocked"
+
+
+@pytest.mark.parametrize(
+    ("kept", "first", "reason", "fetch"),
+    [
+        (
+            ["model.safetensors.index.json", "model-00001-of-00003.safetensors"],
+            "model.layers.1",
+            "of the files that the index names, model-00002-of-00003.safetensors, "
+            "model-00003-of-00003.safetensors are not there",
+            "Fetch model-00002-of-00003.safetensors, model-00003-of-00003.safetensors, then",
+        ),
+        (
+            [],
+            "model.embed_tokens",
+            "the checkpoint lacks weight; the release has no tensor files",
+            "Fetch the tensor files of the release, then",
+        ),
+    ],
+)
+def test_files_that_are_missing_are_named_once_and_are_to_be_fetched(
+    llama: TinyRelease, tmp_path: Path, kept: list[str], first: str, reason: str, fetch: str
+) -> None:
+    folder = tmp_path / "release"
+    folder.mkdir()
+    for name in ("config.json", *kept):
+        shutil.copy(llama.folder / name, folder / name)
+    record = measured(TinyRelease(folder), InProcessTarget("eager@cpu/bf16"), tmp_path)
+    (finding,) = [finding for finding in record.findings if finding.severity != "info"]
+    assert finding.code == "NUM015"
+    assert finding.message.startswith(f"{first} cannot run: ")
+    assert reason in finding.message
+    assert finding.remedy.startswith(fetch)
     assert record.verdict == "blocked"
 
 
