@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -29,6 +30,9 @@ from ..walk.units import Unit
 from .bundle import FORMAT, BundleCall, BundleHead, BundleWriter
 from .bundle_attention import attentions_of
 from .bundle_contents import content_of, structure_of, tensors_of
+from .bundle_size import expected_size
+
+_LOGGER = logging.getLogger("day0.reference")
 
 
 def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], path: Path) -> BundleHead:
@@ -60,6 +64,7 @@ def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], p
         fake=carriage.fake,
     )
     given = sequences_of(case, question)
+    _say_size(given.case, path)
     trust = ReferenceTrust(question, given)
     recorder = _Recorder(given.case, question.release, path)
 
@@ -78,6 +83,13 @@ def capture_bundle(question: Question, dtype: str, options: Mapping[str, str], p
     except BaseException:  # a kill included: no half-written file may stay
         recorder.writer.give_up()
         raise
+
+
+def _say_size(case: Case, path: Path) -> None:
+    size, logits = expected_size(case)
+    if size:
+        said = "%s will take about %.1f MiB, %.1f MiB of them for logits; fewer prompts (--prompts) take less"
+        _LOGGER.info(said, path, size / 2**20, logits / 2**20)
 
 
 class _Recorder:
