@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from day0.tasks.numerics.record import Logits, NumericsFacts, PromptResult
+from day0.tasks.numerics.record import NOT_ASKED, Logits, NumericsFacts, PromptResult
 from day0.tasks.numerics.record_parts import ImageFeatures, Precision, Routing, SelfTest, TaskMetric, Training
 
 from .change import Change
@@ -36,7 +36,8 @@ def part_changes(
     """
     yield from _check(target, before, after)
     yield from _output(target, "logits", before.logits, after.logits, steady)
-    yield from _output(target, "decode", before.decode, after.decode, steady)
+    if _asked_alike("decode", before, after):
+        yield from _output(target, "decode", before.decode, after.decode, steady)
     yield from _images(target, before.images, after.images)
     yield from _routing(target, before.routing, after.routing)
     yield from _captured(target, before, after)
@@ -87,6 +88,15 @@ def _check(target: str, before: NumericsFacts, after: NumericsFacts) -> Iterator
     old, new = before.reference_check.state, after.reference_check.state
     if old != new:
         yield _word(target, "reference check", old, new, _worse(old, new), fails=new == "fail")
+
+
+def _asked_alike(prompt: str, before: NumericsFacts, after: NumericsFacts) -> bool:
+    """Whether both runs were asked for it, or neither; what was not asked for is told with the prompts."""
+    named = [
+        {one.name: one.reason for one in facts.logits.prompts} if facts.logits else {}
+        for facts in (before, after)
+    ]
+    return len({reasons.get(prompt) == NOT_ASKED for reasons in named}) == 1
 
 
 def _output(target: str, name: str, old: Logits | None, new: Logits | None, steady: bool) -> Iterator[Change]:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from day0.adapters.base.run_store import RunStore
 from day0.adapters.base.values import Value
-from day0.tasks.numerics.record import NumericsRecord
+from day0.tasks.numerics.record import NOT_ASKED, NumericsRecord
 from day0.tasks.verdict import Verdict
 
 from .change import Change
@@ -164,7 +164,7 @@ def _method(result: TargetResult, other: TargetResult) -> Mapping[str, object]:
 
 def _prompts(numerics: NumericsRecord | None) -> Sequence[str]:
     logits = numerics.facts.logits if numerics else None
-    return [prompt.name for prompt in logits.prompts] if logits else []
+    return [prompt.name for prompt in logits.prompts if prompt.reason != NOT_ASKED] if logits else []
 
 
 def _classify(change: Change, explained: frozenset[ChangeClass]) -> ClassifiedChange:

@@ -94,6 +94,10 @@ class FirstFault(Value):
     repro: str = ""
 
 
+NOT_ASKED = "not asked for"
+"""Why a prompt did not run that the flags left out."""
+
+
 class PromptResult(Value):
     """Agreement at the output on one prompt of the set.
 

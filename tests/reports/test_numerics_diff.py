@@ -11,7 +11,7 @@ from day0.reports.metric_change import beyond_band
 from day0.reports.numerics_diff import numerics_changes
 from day0.reports.regression import judge_regression
 from day0.reports.signatures import Moves
-from day0.tasks.numerics.record import Logits, NumericsRecord
+from day0.tasks.numerics.record import Logits, NumericsRecord, PromptResult
 from day0.tasks.numerics.record_parts import Manifest, ReferenceCheck, SelfTest, TaskMetric
 from day0.tasks.verdict import Verdict
 from support.sample_numerics import (
@@ -142,6 +142,11 @@ def test_prompts_are_compared_one_by_one() -> None:
 
 def test_decode_that_is_gone_is_told() -> None:
     assert told(record(), record(decode=None)) == ["agreement at the output with a cache is gone"]
+    logits = record().facts.logits
+    assert logits is not None
+    left_out = PromptResult(name="decode", reason="not asked for")
+    after = record(decode=None, logits=logits.model_copy(update={"prompts": [*logits.prompts, left_out]}))
+    assert told(record(), after) == ["prompt decode is new"]
     worse = Logits(top1=0.5, top5=0.968, kl=3.3e-3, decisive=2, positions=8)
     assert told(record(), record(decode=worse)) == ["decode top1 0.981 -> 0.500", "decode decisive 0 -> 2"]
 
@@ -222,6 +227,26 @@ def test_a_regression_names_the_node_its_move_and_the_band() -> None:
     assert judged.verdict is Verdict.FAIL
     assert "first node that changed: model.layers.3, run-to-run band 0" in judged.headline
     assert len(diff_reports(before, after).changes) == 1
+
+
+def test_a_run_that_was_asked_for_fewer_prompts_is_held_to_another_method() -> None:
+    """Other prompts are rounded together otherwise, so another last bit of a node is no regression."""
+    before = sample_report(bad=None)
+    record = before.targets[0].stages.numerics
+    assert record is not None
+    assert record.facts.logits is not None
+    prompts = [*record.facts.logits.prompts]
+    prompts[-1] = PromptResult(name=prompts[-1].name, reason="not asked for")
+    logits = record.facts.logits.model_copy(update={"prompts": prompts})
+    changed = with_blocks(record, n3={"signature": "f" * 32})
+    changed = changed.model_copy(update={"facts": changed.facts.model_copy(update={"logits": logits})})
+    stages = before.targets[0].stages.model_copy(update={"numerics": changed})
+    after = before.model_copy(
+        update={"targets": [before.targets[0].model_copy(update={"stages": stages}), before.targets[1]]}
+    )
+    judged = judge_regression(before, after)
+    assert judged.verdict is not Verdict.FAIL
+    assert any("first node that changed: model.layers.3" in one.change.text for one in judged.changes)
 
 
 @pytest.mark.parametrize(

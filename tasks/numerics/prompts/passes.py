@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ... import thresholds
+from ..record import NOT_ASKED
 from .tokens import Tokens, filled
 
 MAIN = "texts"
@@ -134,7 +135,7 @@ def _unwanted(name: str, passes: Sequence[Pass], model: Model, wanted: str) -> s
     if wanted == ALL:
         return ""
     if wanted != AUTO:
-        return "" if wants(name, wanted) else "not asked for"
+        return "" if wants(name, wanted) else NOT_ASKED
     work = model.weights * sum(one.tokens for one in passes)
     if work <= thresholds.NUMERICS_PROMPT_WORK or name in ("decode", "padded", "shifted"):
         return ""
