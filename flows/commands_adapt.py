@@ -33,7 +33,7 @@ def adapt(
         target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16; may be repeated.
         fresh: Run again whatever touches the target.
         prompts: Which shipped prompts nodes are compared on: auto, all, or names with commas (texts, padded,
-            shifted, decode, window, long, image).
+            shifted, decode, window, long, image); texts always runs.
         flags: Shared flags.
     """
     from day0.tasks.job import NumericsOptions

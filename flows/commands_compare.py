@@ -23,7 +23,7 @@ class CompareFlags:
 
     Attributes:
         prompts: Which shipped prompts run: auto, all, or names with commas (texts, padded, shifted, decode,
-            window, long, image) (default: auto).
+            window, long, image); texts always runs (default: auto).
         self_test: Put canonical bugs into the target and into the reading of the checkpoint, and show which
             are found.
         sweep_precision: Lower precisions to try on each role, e.g. bf16,fp8,int8.

@@ -35,7 +35,7 @@ def capture(
         out: File to write.
         dtype: Precision of the targets that will be compared (default: the release's own).
         attn: Attention of these targets, where they name one (eager or sdpa).
-        prompts: Which shipped prompts run: auto, all, or names with commas.
+        prompts: Which shipped prompts run: auto, all, or names with commas; texts always runs.
         flags: Shared flags.
     """
     settings = settings_of(flags)

@@ -20,7 +20,7 @@ def regress(model: str, /, *, target: Targets, prompts: str = AUTO, flags: RunFl
         model: Hub id, folder, or path of a config.json; NAME@REV pins.
         target: STACK@DEVICE[:N][/DTYPE][?key=value&...], e.g. eager@cpu/bf16; may be repeated.
         prompts: Which shipped prompts nodes are compared on: auto, all, or names with commas (texts, padded,
-            shifted, decode, window, long, image).
+            shifted, decode, window, long, image); texts always runs.
         flags: Shared flags.
     """
     from day0.tasks.job import NumericsOptions

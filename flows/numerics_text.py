@@ -137,7 +137,8 @@ def _output(facts: NumericsFacts) -> Iterator[str]:
 def _agreement(logits: Logits) -> str:
     decisive = f", {logits.decisive} decisive differences" if logits.decisive else ""
     return (
-        f"top-1 agreement {percent_text(logits.top1)}, top-5 {percent_text(logits.top5)}, "
+        f"top-1 agreement {percent_text(logits.top1)}, "
+        f"mean overlap of the top five {percent_text(logits.top5)}, "
         f"KL {number_text(logits.kl)} nats{decisive}"
     )
 

@@ -98,8 +98,10 @@ def load_settings(flags: Mapping[str, Any]) -> Settings:
                 if near
                 else f"Known are {', '.join(Settings.model_fields)}.",
             ) from error
+        size = first["type"].startswith("byte_size")
+        why = "a size is a number and a unit, e.g. 8GiB" if size else first["msg"]
         raise InputError(
-            f"setting {key!r} cannot be used: {first['msg']} (given: {first['input']!r})",
+            f"setting {key!r} cannot be used: {why} (given: {first['input']!r})",
             code="E150",
             remedy=f"Correct it on the command line, in {PREFIX}{key.upper()} or in {FILE}.",
         ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from day0.reports.page.repro import is_command
 from day0.reports.words import (
     bytes_text,
     exact_text,
@@ -42,6 +43,9 @@ def stage_lines(record: StageRecord, store: str = "") -> Iterator[str]:
             yield f"  {finding.code} {finding.subject.name}: {finding.message}"
             if finding.remedy:
                 yield f"         {finding.remedy}"
+            command = next((line for line in finding.evidence if is_command(line)), "")
+            if command:
+                yield f"         {command}"
     yield from (f"  {line}" for line in _facts(record, f"{store}/" if store else ""))
 
 

@@ -12,7 +12,7 @@ ENTRIES: tuple[Entry, ...] = (
         meaning="Given the reference's own input, the node's output is further from the reference than the "
         "rounding of the target's precision explains; the measure and its tolerance are in the message.",
         remedy="Look at this node's operators in the coverage section first, then have the owner of the "
-        "kernel at fault reproduce it with the command in the evidence.",
+        "kernel at fault reproduce it with the command that stands with the finding.",
     ),
     Entry(
         code="NUM002",

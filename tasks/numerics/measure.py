@@ -15,6 +15,7 @@ from day0.adapters.targets.endpoint import EndpointTarget
 
 from ..finding import Finding, Subject, make_finding
 from ..target_nodes import TargetNodes
+from .command import command_of
 from .descent.first_fault import FirstFaults
 from .findings import findings_of, left_out_findings
 from .further import further_of
@@ -152,7 +153,7 @@ def _walked(
         nodes=images.nodes,
         says=spoken,
         check=check,
-        left_out={**given.left_out, **_groups(comparison)},
+        left_out={**given.left_out, **images.left_out, **_groups(comparison)},
         dropped=images.dropped,
         bytes_read=bytes_read(question.release, question.skeleton, images.skeleton),
         signatures=images.signatures,
@@ -170,7 +171,7 @@ def _walked(
         *check_findings(check, question.release.model, stopped=comparison.stopped is not None),
         *unscaled_findings(question.release, question.skeleton),
         *(finding for part in images.parts for finding in _compared(question, target, part, images.skeleton)),
-        *left_out_findings(given.left_out, images.dropped),
+        *left_out_findings({**given.left_out, **images.left_out}, images.dropped),
         *image_findings(images.facts, str(target.spec), question.release.model),
         *further.findings,
     ]
@@ -229,8 +230,7 @@ def _compared(
 ) -> list[Finding]:
     kinds = {node.name: node.kind for node in question.skeleton.nodes}
     kinds |= {node.name: node.kind for node in (further.nodes if further else ()) if node.called}
-    repro = f"day0 compare {question.release.model} --target '{target.spec}'"
-    return findings_of(comparison, kinds, str(target.spec), repro)
+    return findings_of(comparison, kinds, str(target.spec), command_of(question, target.spec))
 
 
 def _groups(comparison: Comparison) -> dict[str, str]:

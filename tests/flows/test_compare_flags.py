@@ -78,6 +78,12 @@ def test_a_folder_in_the_place_of_a_file_is_called_one(tmp_path: Path) -> None:
         assert told.value.code == "E190"
 
 
+def test_a_precision_that_cannot_be_tried_is_an_unusable_command(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "no/model", "--target", "eager@cpu/bf16", "--sweep-precision", "bf16,fp9"]
+    assert cli.main(words) == cli.UNUSABLE == 2
+    assert "[E464]" in capfd.readouterr().err
+
+
 def test_prompts_that_are_not_shipped_are_told_before_a_run_starts() -> None:
     for verb in (adapt, regress):
         with pytest.raises(Day0Error) as told:

@@ -22,7 +22,7 @@ def test_every_part_is_told() -> None:
         "--json | jq -r .first_fault.repro",
         f"{'model.layers.3':<28} 16 flips of 128 tokens: 9 near-ties, 7 unexplained",
         "window       did not run: the model has no window",
-        "decode: top-1 agreement 98.1 %",
+        "decode: top-1 agreement 98.1 %, mean overlap of the top five 96.8 %, KL",
         "reference 71 %, target 70.5 %, difference -0.500 points (95 % interval -2.10 to 1.10)",
         "Missed: wrong_head_grouping.",
         "precision policy: attention int8",
@@ -39,6 +39,12 @@ def test_a_deep_model_shows_what_does_not_pass() -> None:
     assert not any(line.startswith("  pass ") for line in rows)
     assert any("and 20 more that do not pass" in line for line in lines)
     assert any("103 nodes: 63 pass, 1 fail, 39 inherited" in line for line in lines)
+
+
+def test_the_command_that_a_remedy_names_is_there() -> None:
+    record = sample_numerics(ORT, layers=2, bad=1)
+    (command,) = [line for line in record.findings[0].evidence if line.startswith("$ day0 compare ")]
+    assert command in [line.strip() for line in stage_lines(record)]
 
 
 def unreached(name: str, reason: str) -> Block:

@@ -72,6 +72,13 @@ def test_what_cannot_be_used_is_named(
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize("given", ["lots", "8 parsecs"])
+def test_a_size_that_cannot_be_read_is_told_how_one_is_written(given: str) -> None:
+    with pytest.raises(InputError, match=r"e\.g\. 8GiB") as caught:
+        load_settings({"memory": given})
+    assert repr(given) in caught.value.message
+
+
 def test_offline_reaches_the_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     load_settings({"offline": True})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from day0.adapters.base.errors import CheckpointError, SkeletonError, SourceError
 from day0.adapters.base.image_skeleton import ImageSkeleton
@@ -16,7 +16,7 @@ from day0.adapters.models.skeleton_store import load_or_build_image_skeleton
 from ...target_nodes import TargetNodes
 from ..descent.first_fault import FirstFaults
 from ..measures.signatures import Signature
-from ..prompts.passes import wants
+from ..prompts.passes import AUTO, wants
 from ..question import Question
 from ..record_parts import ImageFeatures
 from ..walk.case import Case
@@ -27,6 +27,7 @@ from .image_features import features_of
 from .image_passes import IMAGE, NAMES, image_case
 
 NO_IMAGE = "neither a prompt of text nor an image reaches it"
+TEXT_ONLY = "the model takes no images"
 BETWEEN = "its parameters are used between nodes, by code that all sides share"
 """Reason of a module whose own parameters the reference uses for the target too."""
 _TOWER = ("vision", "projector")
@@ -43,6 +44,7 @@ class Images:
         skeleton: of what it walked; None likewise.
         seconds: that the target spent executing.
         peak_bytes: highest that an answer of it named.
+        left_out: prompt -> why it did not run, where a person asked for it and the model takes no images.
     """
 
     text: Comparison
@@ -51,6 +53,7 @@ class Images:
     skeleton: Skeleton | None = None
     seconds: float = 0.0
     peak_bytes: int = 0
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def parts(self) -> Sequence[Comparison]:
@@ -94,7 +97,8 @@ def with_images(question: Question, case: Case, target: Target, text: Comparison
     """
     skeleton = case.skeleton
     if not any(forward_takes(skeleton.architecture, name) for name in PIXELS_NAMES):
-        return Images(text)
+        named = question.asked.prompts != AUTO and wants(IMAGE, question.asked.prompts)
+        return Images(text, left_out={IMAGE: TEXT_ONLY} if named else {})
     if not wants(IMAGE, question.asked.prompts):
         return _without(skeleton, text, "no image was asked for")
     try:

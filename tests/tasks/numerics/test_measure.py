@@ -301,6 +301,27 @@ def test_elements_that_all_round_the_same_way_are_no_fault(tiny: Tiny, tmp_path:
         assert [block.name for block in record.facts.blocks if block.verdict == "fail"] == [node.name]
 
 
+@pytest.mark.parametrize(("prompts", "told"), [("image", True), ("all", True), ("auto", False)])
+def test_images_asked_of_a_model_of_text_are_said_not_to_have_run(
+    llama: TinyRelease, tmp_path: Path, prompts: str, told: bool
+) -> None:
+    record = measured(llama, InProcessTarget("eager@cpu/bf16"), tmp_path, prompts=prompts)
+    assert record.facts.logits is not None
+    reasons = {prompt.name: prompt.reason for prompt in record.facts.logits.prompts}
+    assert reasons.get("image") == ("the model takes no images" if told else None)
+    said = [finding.message for finding in record.findings if finding.subject.name == "image"]
+    assert said == (["The prompt image did not run: the model takes no images."] if told else [])
+    assert reasons["texts"] == ""  # it always runs
+
+
+def test_the_evidence_of_a_fault_names_the_prompts_that_showed_it(llama: TinyRelease, tmp_path: Path) -> None:
+    target = InProcessTarget("eager@cpu/fp32", {"lm_head": scaled(1.5)})
+    record = measured(llama, target, tmp_path, prompts="texts,decode")
+    (finding,) = [finding for finding in record.findings if finding.code == "NUM001"]
+    command = f"day0 compare {llama.folder} --target eager@cpu/fp32 --prompts texts,decode"
+    assert command in finding.evidence
+
+
 def test_missing_weights_end_the_comparison_and_keep_what_came_before(
     llama: TinyRelease, tmp_path: Path
 ) -> None:
