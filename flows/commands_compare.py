@@ -68,6 +68,8 @@ def compare(
     from day0.tasks.job import NumericsOptions
 
     _check(more)
+    if more.reference:
+        _refuse_servers(target)
     asked = NumericsOptions(
         prompts=AUTO if more.prompts is None else more.prompts,
         self_test=more.self_test,
@@ -118,6 +120,23 @@ def _refuse_what_needs_the_reference(more: CompareFlags) -> None:
             "and the prompts that it was captured on are those that are compared",
             code="E199",
             remedy="Leave out one or the other; prompts are chosen by day0 reference capture --prompts.",
+        )
+
+
+def _refuse_servers(target: str) -> None:
+    """Refuses to hold a server against a captured reference.
+
+    Raises:
+        InputError: E199, the target is one; E110, it does not follow the grammar.
+    """
+    from day0.adapters.base.target_spec import TargetSpec
+    from day0.adapters.targets.endpoint import STACK
+
+    if TargetSpec.parse(target).stack == STACK:
+        raise InputError(
+            "--reference holds what the nodes of a model give, and a server shows none of its nodes",
+            code="E199",
+            remedy="Leave out --reference: servers are compared by their tokens and log-probabilities.",
         )
 
 

@@ -58,6 +58,13 @@ def test_what_a_captured_reference_cannot_do_is_refused_by_name(flag: str, value
     assert told.value.code == "E199"
 
 
+def test_a_server_is_not_held_against_a_captured_reference() -> None:
+    target = "endpoint?url=http://127.0.0.1:1"
+    with pytest.raises(Day0Error, match="a server shows none of its nodes") as told:
+        compare("no/model", target=target, more=CompareFlags(reference="bundle.day0ref"))
+    assert told.value.code == "E199"
+
+
 def test_all_flags_that_a_captured_reference_cannot_follow_are_in_one_sentence(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
