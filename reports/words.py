@@ -90,12 +90,14 @@ def listed(items: Sequence[str], limit: int = 3) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a capital and one full stop at its end."""
+    """The text with a capital and one full stop at its end; a name like `model.layers.1` stays as it is."""
     stripped = text.strip()
     if not stripped:
         return ""
     ending = "" if stripped[-1] in ".!?…" else "."
-    return stripped[0].upper() + stripped[1:] + ending
+    first = stripped.split()[0].rstrip(".,:;")
+    is_name = any(mark in first for mark in "._@/")
+    return (stripped[0] if is_name else stripped[0].upper()) + stripped[1:] + ending
 
 
 def _scaled(value: float, units: Sequence[str], space: str) -> str:

@@ -89,6 +89,7 @@ def _limitation(report: Report, finding: Finding, targets: Sequence[str]) -> Lim
     waiver = finding.waiver
     name = finding.subject.name
     rank = f", rank {finding.subject.rank}" if finding.subject.rank is not None else ""
+    kind = "" if name.startswith(f"{finding.subject.kind} ") else f"{finding.subject.kind} "
     return Limitation(
         id=finding_id(finding, targets),
         code=finding.code,
@@ -97,7 +98,7 @@ def _limitation(report: Report, finding: Finding, targets: Sequence[str]) -> Lim
         verdict=finding.verdict,
         severity=finding.severity,
         targets=targets,
-        subject="" if name in finding.message else f"{finding.subject.kind} {name}{rank}",
+        subject="" if name in finding.message else f"{kind}{name}{rank}",
         message=finding.message,
         remedy=filled(finding.remedy, report, target),
         command=reproduce(report, finding, target),

@@ -13,6 +13,7 @@ from day0.reports.words import (
     percent_text,
     plural,
     seconds_text,
+    sentence,
 )
 
 
@@ -67,3 +68,18 @@ def test_counts_shares_times() -> None:
     assert listed(["a", "b", "c", "d"], 3) == "a, b, c and 1 more"
     assert listed(["a", "b"]) == "a and b"
     assert listed([]) == "none"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("one node failed", "One node failed."),
+        ("model.layers.1 has weights", "model.layers.1 has weights."),
+        ("lm_head is off!", "lm_head is off!"),
+        ("eager@cpu/bf16: pass", "eager@cpu/bf16: pass."),
+        ("decode: the prompt", "Decode: the prompt."),
+        ("", ""),
+    ],
+)
+def test_sentences_begin_with_a_capital_unless_a_name_does(text: str, told: str) -> None:
+    assert sentence(text) == told
