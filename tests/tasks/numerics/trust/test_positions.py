@@ -44,3 +44,9 @@ def test_what_is_not_finite_is_counted_by_its_sides(
     found = compare_positions(torch.tensor([ours]), torch.tensor([theirs]))
     assert (found.one_sided, found.unknown) == (one_sided, unknown)
     assert found.errors == ((INF,) if one_sided else (0.0,))
+
+
+def test_words_that_both_sides_mask_are_equal() -> None:
+    logits = torch.tensor([[1.0, -torch.inf, 2.0], [3.0, -torch.inf, torch.inf]])
+    found = compare_positions(logits, logits)
+    assert (found.errors, found.one_sided, found.unknown) == ((0.0, 0.0), 0, 1)
