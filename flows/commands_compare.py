@@ -67,11 +67,12 @@ def compare(
     """
     from day0.tasks.job import NumericsOptions
 
-    _check(more)
+    prompts = AUTO if more.prompts is None else more.prompts
+    _check(more, prompts)
     if more.reference:
         _refuse_servers(target)
     asked = NumericsOptions(
-        prompts=AUTO if more.prompts is None else more.prompts,
+        prompts=prompts,
         self_test=more.self_test,
         sweep=more.sweep_precision,
         train=more.train,
@@ -83,11 +84,11 @@ def compare(
     return run_stage_verb("numerics", model, target, flags, fresh=fresh, numerics=asked)
 
 
-def _check(more: CompareFlags) -> None:
+def _check(more: CompareFlags, prompts: str) -> None:
     from day0.tasks.spreading import parse_spread
 
     _refuse_what_needs_the_reference(more)
-    check_prompts(AUTO if more.prompts is None else more.prompts)
+    check_prompts(prompts)
     parse_spread(more.spread)
     # Both are read again where they are used: what is wrong with them is not told after hours of walking.
     if more.sweep_precision:

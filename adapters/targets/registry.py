@@ -54,12 +54,12 @@ def stack_of(spec: TargetSpec) -> str:
         InputError: see `find_stack`; E188, one of Day0's own stacks knows no such option.
     """
     reference = find_stack(spec.stack)
-    known = _OPTIONS.get(reference)
-    unknown = [] if known is None else [option for option in spec.options if option not in known]
-    if known is not None and unknown:
-        near = difflib.get_close_matches(unknown[0], known, n=1)
+    known = _OPTIONS.get(reference, tuple(spec.options))
+    unknown = next((option for option in spec.options if option not in known), None)
+    if unknown is not None:
+        near = difflib.get_close_matches(unknown, known, n=1)
         raise InputError(
-            f"the target {spec} has the option {unknown[0]!r}, and {spec.stack} knows {', '.join(known)}",
+            f"the target {spec} has the option {unknown!r}, and {spec.stack} knows {', '.join(known)}",
             code="E188",
             remedy=f"Did you mean {near[0]}?" if near else "Leave it out.",
         )

@@ -2,7 +2,7 @@
 
 libgomp counts the threads that stand by for all others. Once there are more than CPUs, whoever computes puts
 its own to sleep after each operator instead of letting them wait for the next: four hundred thousand wake-ups
-a layer where thirty runs stood still, a third of the time in which experts were dequantised.
+a layer where some thirty runs stood still, a quarter of the time in which experts were dequantised.
 """
 
 from __future__ import annotations
